@@ -10,14 +10,15 @@ came to its place. In order of certainty:
   leader returns was true before the next leader epoch, even if it has not learned of that yet.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.elections import Claims, Elections
+from checkers.kernels.columns import find_pairs
+from checkers.kernels.elections import Claims, Elections, Written
 from checkers.kernels.history import (
     ABSENT,
     I64,
@@ -191,6 +192,11 @@ class ClaimReader:
             last_epoch=-smallest(-epoch),
         )
 
+    @cached_property
+    def written(self) -> Written:
+        """What reads show of which epoch wrote at which offset."""
+        return Written.of(self._reads.stamp, self._reads.offset)
+
     def values(self, ops: I64, offsets: I64) -> I64:
         """Returns the value that each operation shows at an offset: its own, or one it read; NONE for neither."""
         calls, reads = self._calls, self._reads
@@ -255,6 +261,9 @@ class ClaimReader:
         """Returns the claims with their epochs and the times they were established, by the recorded logs."""
         logs, claims = self._elections.logs, known.claims
         low, high = self._epochs(known)
+        if not logs.has_all_changes:
+            # A high watermark is seen late, and what was at the offset then need not be this record.
+            return replace(claims, low_epoch=low, high_epoch=high)
         for row in np.flatnonzero((low < high) & (high < ANY_EPOCH)).tolist():
             low[row], high[row] = self._untorn(known, row)
         passed_ns, epoch = logs.passed(claims.offset, low, high, claims.from_ns)
@@ -357,22 +366,3 @@ def _at(column: Any, rows: I64, default: int) -> I64:
         return np.full(len(rows), default, dtype=np.int64)
     values: I64 = np.where(rows >= 0, column[rows], default)
     return values
-
-
-def find_pairs(first: I64, second: I64, wanted: I64, also: I64) -> tuple[I64, Bools]:
-    """Returns the positions of pairs among pairs in ascending order, and which of them are there.
-
-    Shape:
-        first, second: the pairs to search, at least one; wanted, also: those to find. The position of a pair that
-        is not there means nothing.
-    """
-    low, end = np.searchsorted(first, wanted), np.searchsorted(first, wanted, side="right")
-    high, last = end, len(first) - 1
-    # A binary search of all pairs at once.
-    while (is_open := low < high).any():
-        middle = (low + high) // 2
-        is_below = second[np.minimum(middle, last)] < also
-        low = np.where(is_open & is_below, middle + 1, low)
-        high = np.where(is_open & ~is_below, middle, high)
-    at = np.minimum(low, last)
-    return at, (low < end) & (second[at] == also)

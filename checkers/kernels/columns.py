@@ -6,7 +6,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from checkers.kernels.history import I64
+from checkers.kernels.history import I64, Bools
 
 
 def distinct(*parts: Any) -> Any:
@@ -43,3 +43,22 @@ class Columns:
 def joined_columns(parts: Sequence[I64]) -> I64:
     """Returns the values of several columns in turn; none for no column."""
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+
+def find_pairs(first: I64, second: I64, wanted: I64, also: I64) -> tuple[I64, Bools]:
+    """Returns the positions of pairs among pairs in ascending order, and which of them are there.
+
+    Shape:
+        first, second: the pairs to search, at least one; wanted, also: those to find. The position of a pair that
+        is not there means nothing.
+    """
+    low, end = np.searchsorted(first, wanted), np.searchsorted(first, wanted, side="right")
+    high, last = end, len(first) - 1
+    # A binary search of all pairs at once.
+    while (is_open := low < high).any():
+        middle = (low + high) // 2
+        is_below = second[np.minimum(middle, last)] < also
+        low = np.where(is_open & is_below, middle + 1, low)
+        high = np.where(is_open & ~is_below, middle, high)
+    at = np.minimum(low, last)
+    return at, (low < end) & (second[at] == also)

@@ -20,9 +20,11 @@ A client learns of it later, even after the next election. A deposed leader that
 establish records after it. They count as older than the election if the new leader was not in the ISR; otherwise
 the old leader could not have committed anything without the new one.
 
-Which records a replica had follows from the recorded logs (`replica_logs`). If no logs were recorded, any election
-between the moment a record was established and the moment it was certainly gone may have lost it: the loss is
-excused if all of them are flagged and lawful, a broken promise if none is, and *undecided* otherwise.
+Which records a replica had follows from the recorded logs (`replica_logs`). Where that is not certain, several
+elections may have lost a record: without any logs all between the moment it was established and the moment it was
+certainly gone. The loss is excused if each of them excuses it, a broken promise if none does, and *undecided*
+otherwise. If logs were only looked at now and then, nothing but the responses to clients says when a record was
+established.
 
 A leader that cuts its own log is as bad as an unflagged election. Only recorded logs show it.
 
@@ -44,17 +46,24 @@ another replica was in the ISR, it has the record, and electing one without it b
 Source: `docs/variants.md`, "How a loss is judged"; KIP-966.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.columns import Columns
-from checkers.kernels.history import I8, I64, INF_NS, Bools
-from checkers.kernels.replica_logs import ANY_EPOCH, ReplicaLogs
+from checkers.kernels.columns import find_pairs
+from checkers.kernels.history import I8, I64, INF_NS, Bools, is_word
+from checkers.kernels.replica_logs import ANY_EPOCH, Moment, Records, ReplicaLogs
+from checkers.kernels.unclean_elections import (
+    NO_OBJECTION,
+    Destroyed,
+    Lawfulness,
+    Objection,
+    Requested,
+)
 
 UNEXCUSED, UNDECIDED, EXCUSED = 0, 1, 2
 """What elections mean for a loss, the better the larger."""
@@ -74,7 +83,7 @@ class Election:
         is_lawful: False iff it is flagged although the second rule above did not allow it.
         is_undecided: Whether it is flagged, and lawful only if certain registrations were unclean, which the
             system does not report.
-        was_in_isr: Whether the elected replica was in the ISR before.
+        was_in_isr: Whether the elected replica was in the ISR before, or in the ELR, which has as much.
         until_ns: When the next leader epoch was committed; infinity if none was.
         log_end_offset: The elected replica's log end at that moment; None if logs were not recorded.
         reason: Why it is not lawful, or why that is undecided; empty otherwise.
@@ -106,21 +115,15 @@ class Election:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claims(Columns):
+class Claims(Records):
     """Records that were at certain offsets, each with what is known of when.
 
     Shape:
-        offset: one row per record, as in all others.
-        low_epoch, high_epoch: between which leader epochs it was written; `ANY_EPOCH` if nothing bounds it.
-        from_ns, by_ns: between which moments it was established.
+        from_ns: the moment before which it was not established, one row per record.
         epoch: a leader epoch in which it was established already, -1 if none is known.
     """
 
-    offset: I64
-    low_epoch: I64
-    high_epoch: I64
     from_ns: I64
-    by_ns: I64
     epoch: I64
 
     @property
@@ -139,6 +142,29 @@ class Claims(Columns):
             by_ns=self.by_ns,
             epoch=self.epoch,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """Which leader epochs wrote at which offsets: pairs, ascending and distinct."""
+
+    epoch: I64
+    offset: I64
+
+    @classmethod
+    def of(cls, epochs: I64, offsets: I64) -> "Written":
+        """Returns what the stamps of records show; those without one have the epoch -1."""
+        order = np.lexsort((offsets, epochs))
+        order = order[epochs[order] >= 0]
+        epoch, offset = epochs[order], offsets[order]
+        head = np.append(True, (epoch[1:] != epoch[:-1]) | (offset[1:] != offset[:-1]))
+        return cls(epoch=epoch[head[: len(order)]], offset=offset[head[: len(order)]])
+
+    def at(self, epoch: int, offsets: I64) -> Bools:
+        """Returns at which offsets an epoch wrote."""
+        if not len(self.epoch):
+            return np.zeros(len(offsets), dtype=np.bool_)
+        return find_pairs(self.epoch, self.offset, np.full(len(offsets), epoch), offsets)[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,22 +212,27 @@ class Elections:
         self.logs = ReplicaLogs(replica_states)
         is_checked = elr_on and not unclean_election_enabled and broker_states.num_rows > 0
         lawfulness = (
-            _Lawfulness(rows, broker_states, faults, self.logs.node_of) if is_checked else None
+            Lawfulness(rows, broker_states, faults, self.logs.node_of) if is_checked else None
+        )
+        self._registered = broker_states.filter(
+            is_word(broker_states.column("change"), "registered")
         )
         self.elections: list[Election] = []
-        requested = _Requested(faults)
+        requested = Requested(faults)
         leader = -1
         for index, row in enumerate(rows):
             if row["leader"] >= 0 and (row["leader"] != leader or row["flagged"]):
-                is_requested, objection = requested.take(row), _NO_OBJECTION
+                is_requested, objection = requested.take(row), NO_OBJECTION
                 if lawfulness is not None and row["flagged"] and not is_requested:
                     objection = lawfulness.objection(index)
-                isr = rows[index - 1]["isr"] if index else ()
+                # Before the first leader there was no record that it could lack.
+                earlier = rows[index - 1] if index else row
+                before = [*earlier["isr"], *earlier["elr"]]
                 later = (
                     r["at_ns"] for r in rows[index:] if r["leader_epoch"] > row["leader_epoch"]
                 )
                 until_ns = next(later, INF_NS)
-                self.elections.append(self._election(row, isr, objection, until_ns))
+                self.elections.append(self._election(row, before, objection, until_ns))
             leader = row["leader"]
         if not elr_on:
             self.elections = self._with_destroyed(rows, faults)
@@ -210,12 +241,12 @@ class Elections:
 
     def _with_destroyed(self, rows: list[dict[str, Any]], faults: pa.Table) -> list[Election]:
         """Returns the elections, with what faults had destroyed before each of them."""
-        destroyed = _Destroyed(rows, faults, self.logs.node_of)
+        destroyed = Destroyed(rows, faults, self.logs.node_of)
         marked = []
         since_ns = -INF_NS
         for election in self.elections:
             if not election.is_flagged:
-                alone_ns = destroyed.alone_since(election, since_ns)
+                alone_ns = destroyed.alone_since(election.leader, election.at_ns, since_ns)
                 election = replace(election, alone_since_ns=alone_ns)
             marked.append(election)
             if not self.logs or not self._is_without_effect(election):
@@ -230,7 +261,7 @@ class Elections:
         return self.logs.end_at(leader, INF_NS) if leader in self.logs.node_of else None
 
     def _election(
-        self, row: dict[str, Any], isr: Any, objection: "_Objection", until_ns: int
+        self, row: dict[str, Any], before: Sequence[int], objection: Objection, until_ns: int
     ) -> Election:
         return Election(
             at_ns=row["at_ns"],
@@ -239,7 +270,7 @@ class Elections:
             is_flagged=row["flagged"],
             is_lawful=not objection.is_certain,
             is_undecided=bool(objection.reason) and not objection.is_certain,
-            was_in_isr=row["leader"] in isr,
+            was_in_isr=row["leader"] in before,
             until_ns=until_ns,
             log_end_offset=self.logs.end_at(row["leader"], row["at_ns"]) if self.logs else None,
             reason=objection.reason,
@@ -257,16 +288,20 @@ class Elections:
         ends: I64 = at[np.searchsorted(np.maximum.accumulate(started), epochs, side="right")]
         return ends
 
-    def fates(self, lost: Claims, until: Claims | None = None) -> Fates:
+    def fates(
+        self, lost: Claims, until: Claims | None = None, written: Written | None = None
+    ) -> Fates:
         """Returns whether the election that lost each record excuses it.
 
         Args:
             lost: The records.
             until: For each of them another record that proves that it was gone; only elections before that one was
                 established count. None if they are gone at the end of the run.
+            written: What reads show of who wrote where. A leader that wrote at an offset had nothing there when it
+                was elected. Complete logs show that themselves.
         """
-        if not self.logs:
-            return self._possible(lost, until)
+        if not self.logs.has_all_changes:
+            return self._decided(lost, until, written)
         first = self._decided(lost.written_in(lost.low_epoch, lost.is_torn), until)
         is_torn = lost.is_torn if until is None else lost.is_torn | until.is_torn
         if not is_torn.any():
@@ -280,32 +315,65 @@ class Elections:
         outcome = np.where(is_certain, first.outcome, UNDECIDED)
         return Fates(outcome=outcome.astype(np.int8), election=first.election)
 
-    def _decided(self, lost: Claims, until: Claims | None) -> Fates:
-        """Returns the fates by the recorded logs: the election since which no elected replica had the record."""
-        found = np.full(len(lost.offset), _NOT_LOST, dtype=np.int64)
+    def _decided(self, lost: Claims, until: Claims | None, written: Written | None = None) -> Fates:
+        """Returns the fates by the election since which no elected replica had the record.
+
+        Where that is not certain, several elections are candidates.
+        """
+        suspects = _Suspects(len(lost.offset))
         for number, event in self._events:
-            between = _is_after(event, lost) & _is_before(event, until)
+            is_possible, is_certain = self._concerns(event, lost, until)
+            rows = np.flatnonzero(is_possible)
+            records = lost.take(rows)
+            moment = Moment(broker=event.leader, at_ns=event.at_ns, epoch=event.leader_epoch)
+            lacks = self.logs.lacks(moment, records)
+            if written is not None:
+                lacks |= written.at(event.leader_epoch, records.offset)
+            suspects.elected(
+                number,
+                _Concerned(
+                    rows=rows,
+                    outcome=self._outcome(event, records, is_certain=is_certain[rows]),
+                    is_certain=is_certain[rows],
+                    lacks=lacks,
+                    has=self.logs.certainly_has(moment, records),
+                ),
+                was_in_isr=event.was_in_isr,
+            )
+        return suspects.fates()
+
+    def _outcome(self, event: Election, lost: Claims, *, is_certain: Bools) -> I8:
+        """Returns what an election means for records if it lost them."""
+        outcome = EXCUSED if event.excuses else UNDECIDED if event.may_excuse else UNEXCUSED
+        alone = _fate_alone(lost, np.full(len(lost.offset), event.alone_since_ns))
+        outcomes = np.maximum(alone, np.int8(outcome))
+        if not self.logs.has_all_changes and not event.was_in_isr:
+            # Perhaps the leader that was deposed wrote the record later: its epoch is not known.
+            is_late = (lost.from_ns > event.at_ns) & (lost.high_epoch == ANY_EPOCH) & ~is_certain
+            outcomes = np.where(is_late, np.minimum(outcomes, UNDECIDED), outcomes)
+        return outcomes.astype(np.int8)
+
+    def _concerns(self, event: Election, lost: Claims, until: Claims | None) -> tuple[Bools, Bools]:
+        """Returns which records an election may have lost, by what is known of when, and which certainly may."""
+        is_after, is_before = _is_after(event, lost), _is_before(event, until)
+        if self.logs.has_all_changes:
+            between = is_after & is_before
             if until is not None:
                 # With recorded logs the epoch in which the other record was established is known.
                 between &= (until.epoch < 0) | (event.leader_epoch <= until.epoch)
-            rows = np.flatnonzero(between)
-            claims = lost.take(rows)
-            place = (event.leader, event.at_ns, claims.offset)
-            epochs = (claims.low_epoch, claims.high_epoch)
-            lacks = self.logs.lacks(*place, *epochs)
-            has = self.logs.certainly_has(*place, *epochs, claims.by_ns)
-            found[rows[has]] = _NOT_LOST
-            missing = rows[lacks]
-            found[missing[found[missing] == _NOT_LOST]] = number
-        outcomes = [
-            EXCUSED if e.excuses else UNDECIDED if e.may_excuse else UNEXCUSED
-            for e in self.elections
-        ]
-        found = np.maximum(found, -1)
-        outcome = np.array([*outcomes, UNEXCUSED], dtype=np.int8)[found]
-        alone_ns = np.array([*(e.alone_since_ns for e in self.elections), INF_NS], dtype=np.int64)
-        outcome = np.maximum(outcome, _fate_alone(lost, alone_ns[found]))
-        return Fates(outcome=outcome, election=found)
+            return between, between
+        is_older = np.maximum(lost.epoch, lost.low_epoch) < event.leader_epoch
+        is_certain = is_older & (
+            (lost.by_ns <= event.at_ns) | ((lost.epoch >= 0) & (lost.epoch < event.leader_epoch))
+        )
+        if not event.was_in_isr:
+            # The record's own epoch shows the same; whether its leader had committed it is not recorded.
+            is_after |= np.maximum(lost.high_epoch, lost.epoch) < event.leader_epoch
+            is_after |= is_older & (lost.high_epoch == ANY_EPOCH)
+        if until is not None:
+            is_certain &= (event.at_ns <= until.from_ns) | (event.leader_epoch <= until.low_epoch)
+        possible = is_after & is_before
+        return possible, is_certain & possible
 
     @cached_property
     def _events(self) -> tuple[tuple[int, Election], ...]:
@@ -329,41 +397,77 @@ class Elections:
         return (
             election.was_in_isr
             and not election.is_flagged
-            and self.logs.was_down(election.leader, election.at_ns, election.until_ns)
+            and self.logs.was_down(
+                election.leader,
+                election.at_ns,
+                election.until_ns,
+                self._starts_of(election.leader),
+            )
         )
 
-    def _possible(self, lost: Claims, until: Claims | None) -> Fates:
-        """Returns the fates if no logs were recorded."""
-        first = np.full(len(lost.offset), -1, dtype=np.int64)
-        is_excused = np.zeros(len(lost.offset), dtype=np.bool_)
-        is_not, may_be = is_excused.copy(), is_excused.copy()
-        for number, election in enumerate(self.elections):
-            before = _is_before(election, until)
-            between = _is_after(election, lost) & before
-            if not election.was_in_isr:
-                # The record's own epoch shows the same; whether its leader had committed it is not recorded.
-                written_before = np.maximum(lost.high_epoch, lost.epoch) < election.leader_epoch
-                between |= before & written_before
-            if election.excuses:
-                first[between & ~is_excused] = number
-                is_excused |= between
-                if not election.was_in_isr:
-                    # Perhaps the leader that was deposed wrote the record: its epoch is not known.
-                    is_older = np.maximum(lost.epoch, lost.low_epoch) < election.leader_epoch
-                    may_be |= is_older & (lost.high_epoch == ANY_EPOCH) & before
-            else:
-                alone = _fate_alone(lost, np.full(len(first), election.alone_since_ns))
-                was_alone = between & (alone == EXCUSED)
-                first[was_alone & ~is_excused] = number
-                is_excused |= was_alone
-                may_be |= between & (alone == UNDECIDED)
-                is_not |= between & ~was_alone
-                if election.may_excuse:
-                    first[between & (first < 0)] = number
-                    may_be |= between
-        outcome = np.where(may_be, UNDECIDED, UNEXCUSED)
-        outcome = np.where(is_excused, np.where(is_not, UNDECIDED, EXCUSED), outcome)
-        return Fates(outcome=outcome.astype(np.int8), election=first)
+    def _starts_of(self, broker: int) -> I64:
+        is_its_own = self._registered.column("broker").to_numpy() == broker
+        at_ns: I64 = self._registered.column("at_ns").to_numpy()[is_its_own]
+        return at_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Concerned:
+    """Records that an election may have lost.
+
+    Shape:
+        rows: which of all, as the others one row per record.
+        outcome: what the election means if it lost them.
+        is_certain: whether they were established before the election and not known to be gone.
+        lacks, has: whether the elected replica certainly lacked, or had, the record; at most one of them.
+    """
+
+    rows: I64
+    outcome: I8
+    is_certain: Bools
+    lacks: Bools
+    has: Bools
+
+
+class _Suspects:
+    """Which elections may have lost each of some records, as elections are passed in order. Mutable.
+
+    Args:
+        count: How many records.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._may_be_there = np.ones(count, dtype=np.bool_)
+        self._may_mean = np.zeros((3, count), dtype=np.bool_)
+        self._first = np.full(count, _NOT_LOST, dtype=np.int64)
+
+    def elected(self, number: int, records: _Concerned, *, was_in_isr: bool) -> None:
+        """Takes the next election.
+
+        Args:
+            number: Its number.
+            records: The records that it concerns.
+            was_in_isr: Whether the elected replica was in the ISR, so that it brought nothing back that the leader
+                before did not have.
+        """
+        rows = records.rows
+        may_lose = self._may_be_there[rows] & ~records.has
+        losing = rows[may_lose]
+        self._may_mean[records.outcome[may_lose], losing] = True
+        self._first[losing[self._first[losing] == _NOT_LOST]] = number
+        self._may_be_there[rows[records.lacks & records.is_certain]] = False
+        self._may_be_there[rows[records.has | (~records.lacks & (not was_in_isr))]] = True
+        there = rows[records.has & records.is_certain]
+        self._may_mean[:, there] = False
+        self._first[there] = _NOT_LOST
+
+    def fates(self) -> Fates:
+        """Returns the fates of records that are gone after the last election."""
+        may_mean = self._may_mean
+        outcome = np.full(len(self._first), UNDECIDED, dtype=np.int8)
+        outcome[~may_mean[UNDECIDED] & ~may_mean[EXCUSED]] = UNEXCUSED
+        outcome[may_mean[EXCUSED] & ~may_mean[UNDECIDED] & ~may_mean[UNEXCUSED]] = EXCUSED
+        return Fates(outcome=outcome, election=np.maximum(self._first, -1))
 
 
 def _is_after(election: Election, lost: Claims) -> Bools:
@@ -391,235 +495,3 @@ def _is_before(election: Election, until: Claims | None) -> Bools | bool:
     known = np.maximum(until.epoch, until.low_epoch)
     before: Bools = (election.at_ns <= until.by_ns) | (election.leader_epoch <= known)
     return before
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Objection:
-    """Why a flagged election was wrong.
-
-    Attributes:
-        reason: A clause; empty if it was right or cannot be decided for another reason than registrations.
-        is_certain: Whether the reason holds whatever the registrations were that may have been clean.
-    """
-
-    reason: str = ""
-    is_certain: bool = False
-
-
-_NO_OBJECTION = _Objection()
-
-
-class _Destroyed:
-    """Finds which records faults destroyed on every replica that had to have them.
-
-    Args:
-        rows: States of one partition, in order.
-        faults: Rows of the whole run.
-        node_of: Names of the nodes by the ids of their brokers.
-    """
-
-    def __init__(
-        self, rows: list[dict[str, Any]], faults: pa.Table, node_of: dict[int, str]
-    ) -> None:
-        self._rows = rows
-        self._node_of = node_of
-        self._faults = [
-            row for row in faults.to_pylist() if row["can_lose_data"] and row["resolved"]
-        ]
-
-    def alone_since(self, election: Election, since_ns: int) -> int:
-        """Returns since when records were only on replicas whose data was destroyed before an election.
-
-        Args:
-            election: An election.
-            since_ns: When the election before it was committed; faults before that one explain nothing.
-        """
-        hit = [f for f in self._faults if since_ns < f["invoked_ns"] <= election.at_ns]
-        nodes = {node for fault in hit for node in fault["resolved"]}
-        leader = self._node_of.get(election.leader, f"b{election.leader}")
-        return min(
-            (
-                self._all_among(nodes, fault["invoked_ns"])
-                for fault in hit
-                if leader in fault["resolved"]
-            ),
-            default=INF_NS,
-        )
-
-    def _all_among(self, nodes: set[str], at_ns: int) -> int:
-        """Returns since when, until a moment, one replica could commit alone and the ISR was among these nodes."""
-        since_ns = INF_NS
-        for row in reversed([row for row in self._rows if row["at_ns"] <= at_ns]):
-            isr = {self._node_of.get(one, f"b{one}") for one in row["isr"]}
-            if min(row["min_isr"], len(row["replicas"])) > 1 or not isr <= nodes:
-                break
-            since_ns = row["at_ns"]
-        return since_ns
-
-
-class _Requested:
-    """The unclean elections that administrators requested. Mutable: each request explains one election.
-
-    Args:
-        faults: Rows of the whole run.
-    """
-
-    def __init__(self, faults: pa.Table) -> None:
-        self._open = sorted(
-            (row["invoked_ns"], name)
-            for row in faults.to_pylist()
-            for name in row["elects_uncleanly"] or ()
-        )
-
-    def take(self, election: dict[str, Any]) -> bool:
-        """Returns whether an election was requested; the elections of a partition are passed in order."""
-        name = f"{election['topic']}-{election['partition']}"
-        later = [(at, other) for at, other in self._open if other != name or at > election["at_ns"]]
-        is_requested = len(later) < len(self._open)
-        self._open = later
-        return is_requested
-
-
-class _Lawfulness:
-    """Decides whether a flagged election was unavoidable (second rule of the module)."""
-
-    def __init__(
-        self,
-        states: list[dict[str, Any]],
-        broker_states: pa.Table,
-        faults: pa.Table,
-        node_of: dict[int, str],
-    ) -> None:
-        self._states = states
-        self._brokers = broker_states.sort_by("metadata_offset").to_pylist()
-        self._faults = [row for row in faults.to_pylist() if row["resolved"]]
-        self._actions = [
-            row for row in self._faults if row["allows_unclean"] or row["reconfigures"]
-        ]
-        self._node_of = node_of
-
-    def objection(self, election: int) -> _Objection:
-        """Returns why the flagged election in a row was wrong, or may have been."""
-        start = election - 1
-        while start >= 0 and len(self._states[start]["isr"]) < self._states[start]["min_isr"]:
-            start -= 1
-        if start < 0:
-            return _NO_OBJECTION
-        span = self._states[start : election + 1]
-        min_isr = span[0]["min_isr"]
-        if any(s["replicas"] != span[0]["replicas"] or s["min_isr"] != min_isr for s in span):
-            return _NO_OBJECTION  # an administrator changed the partition meanwhile
-        if self._is_changed_by_administrator(span[0]["at_ns"], span[-1]):
-            return _NO_OBJECTION
-        left, perhaps = (
-            self._left(span, unknown_is_clean=unknown_is_clean)
-            for unknown_is_clean in (True, False)
-        )
-        if left >= min_isr:
-            return _NO_OBJECTION
-        if perhaps < min_isr:
-            return _Objection(
-                reason=(
-                    f"only {perhaps} of at least {min_isr} brokers had left ISR and ELR by an unclean registration"
-                    " that an injected fault explains"
-                ),
-                is_certain=True,
-            )
-        return _Objection(
-            reason=(
-                f"{left} to {perhaps} of at least {min_isr} brokers had left ISR and ELR by an unclean"
-                " registration that an injected fault explains, because the system does not report which"
-                " registrations were clean"
-            )
-        )
-
-    def _left(self, span: list[dict[str, Any]], *, unknown_is_clean: bool) -> int:
-        """Returns how many brokers left ISR and ELR by an unclean registration that an injected fault explains.
-
-        Args:
-            span: The states from the last moment with an ISR of min ISR members to the election.
-            unknown_is_clean: What a registration counts as if the system does not report it.
-        """
-        left: set[int] = set()
-        for before, after in pairwise(span):
-            gone = {*before["isr"], *before["elr"]} - {*after["isr"], *after["elr"]}
-            left |= {
-                broker
-                for broker in gone
-                if self._left_uncleanly(
-                    broker, span[0]["at_ns"], after["at_ns"], unknown_is_clean=unknown_is_clean
-                )
-            }
-        return len(left)
-
-    def _is_changed_by_administrator(self, since_ns: int, election: dict[str, Any]) -> bool:
-        """Whether an administrator allowed unclean elections, or changed the partition since a moment."""
-        name = f"{election['topic']}-{election['partition']}"
-        return any(
-            action["invoked_ns"] <= election["at_ns"]
-            and (
-                name in action["allows_unclean"]
-                or (name in action["reconfigures"] and _ends_after(action, since_ns))
-            )
-            for action in self._actions
-        )
-
-    def _left_uncleanly(
-        self, broker: int, after_ns: int, to_ns: int, *, unknown_is_clean: bool
-    ) -> bool:
-        # By time and not by offset: a registration comes after the partition changes of its own batch, and a
-        # batch is committed at one moment.
-        return any(
-            state["broker"] == broker
-            and after_ns <= state["at_ns"] <= to_ns
-            and (
-                state["change"] == "unregistered"
-                or (
-                    state["change"] == "registered"
-                    and not _was_clean(state, unknown_is_clean=unknown_is_clean)
-                    and self._is_explained(state, unknown_is_clean=unknown_is_clean)
-                )
-            )
-            for state in self._brokers
-        )
-
-    def _is_explained(self, registration: dict[str, Any], *, unknown_is_clean: bool) -> bool:
-        """Returns whether an injected fault since the broker's last clean start explains its unclean end."""
-        broker = registration["broker"]
-        node = self._node_of.get(broker, f"b{broker}")
-        orderly_ns = max(
-            (
-                state["at_ns"]
-                for state in self._brokers
-                if state["broker"] == broker
-                and state["change"] == "registered"
-                and _was_clean(state, unknown_is_clean=unknown_is_clean)
-                and state["metadata_offset"] < registration["metadata_offset"]
-            ),
-            default=-INF_NS,
-        )
-        return any(
-            node in fault["resolved"] and _ended_it(fault, node, orderly_ns, registration["at_ns"])
-            for fault in self._faults
-        )
-
-
-def _was_clean(registration: dict[str, Any], *, unknown_is_clean: bool) -> bool:
-    clean = registration["clean"]
-    return unknown_is_clean if clean is None else bool(clean)
-
-
-def _ends_after(action: dict[str, Any], at_ns: int) -> bool:
-    """Returns whether an action was completed after a moment, or never for certain."""
-    return action["completed_ns"] is None or bool(action["completed_ns"] >= at_ns)
-
-
-def _ended_it(fault: dict[str, Any], node: str, since_ns: int, to_ns: int) -> bool:
-    """Returns whether a fault may be why a node ended uncleanly between two moments."""
-    invoked_ns, healed_ns = fault["invoked_ns"], fault["healed_ns"]
-    is_over = healed_ns is not None and healed_ns <= since_ns
-    if fault["broken_disk"] and invoked_ns <= to_ns and not is_over:
-        return True
-    if not since_ns < invoked_ns <= to_ns:
-        return False
-    return bool(fault["unclean_end"]) or node in fault["cut_short"]

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from checkers.kernels.claims import ClaimReader, find_pairs
-from checkers.kernels.columns import Columns
+from checkers.kernels.claims import ClaimReader
+from checkers.kernels.columns import Columns, find_pairs
 from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Elections, Fates
 from checkers.kernels.findings import Finding
 from checkers.kernels.history import I64, INF_NS, PartitionHistory
@@ -96,7 +96,8 @@ class Excuses:
 
     def lost(self, ops: I64, offsets: I64, values: I64) -> Fates:
         """Returns what elections did to records that are gone at the end of the run."""
-        return self._elections.fates(self._reader.claims(ops, offsets, values, last_shown=True))
+        claims = self._reader.claims(ops, offsets, values, last_shown=True)
+        return self._elections.fates(claims, written=self._reader.written)
 
     def unplaced(self, appends: I64) -> I64:
         """Returns what elections may have done to appends that were acknowledged without an offset.
@@ -111,7 +112,8 @@ class Excuses:
         for row, append in enumerate(appends.tolist()):
             invoked_ns, completed_ns = history.append_inv[append], history.append_res[append]
             places = self._elections.logs.written(int(invoked_ns), int(completed_ns)) or [
-                (INF_NS, -1)
+                # Beyond every log, or, if not every change was recorded, nobody knows where.
+                (INF_NS if self._elections.logs.has_all_changes else -1, -1)
             ]
             offset, epoch = (
                 np.array(column, dtype=np.int64) for column in zip(*places, strict=True)
@@ -214,8 +216,9 @@ class Excuses:
 
     def _conflicts(self, one: _Sides, other: _Sides) -> Fates:
         first, second = self._claims(one), self._claims(other)
-        there = self._elections.fates(first, second)
-        return there.or_else(self._elections.fates(second, first))
+        written = self._reader.written
+        there = self._elections.fates(first, second, written)
+        return there.or_else(self._elections.fates(second, first, written))
 
 
 def fates_of(count: int, outcome: int) -> Fates:

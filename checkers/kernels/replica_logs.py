@@ -9,6 +9,11 @@ Where the leader's log is not recorded, the epoch of the follower only bounds th
 
 A leader that cuts its own log, which no rule allows, may give an offset to two records of its epoch. Then only
 what was established before the cut, and was in a replica's log before it, is certainly there.
+
+Nodes that report every change report when they append. Where no leader did, the logs were looked at now and then
+(`has_all_changes` is false). Between two looks a log may have grown, so what a replica had at a moment follows
+from the looks on both sides of it: a leader never cuts its log, so what it does not have after its election it did
+not have then.
 """
 
 from dataclasses import dataclass
@@ -24,6 +29,31 @@ ANY_EPOCH = 2**31
 """Above every leader epoch."""
 
 _OTHER, _APPEND, _REPLICATE = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """When a broker was elected."""
+
+    broker: int
+    at_ns: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records(Columns):
+    """Records that replicas may have.
+
+    Shape:
+        offset: one row per record, as in all others.
+        low_epoch, high_epoch: between which leader epochs it was written; `ANY_EPOCH` if nothing bounds it.
+        by_ns: when it was established at the latest.
+    """
+
+    offset: I64
+    low_epoch: I64
+    high_epoch: I64
+    by_ns: I64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +221,8 @@ class ReplicaLogs:
             name: replica_states.column(name).to_numpy().astype(np.int64)[order]
             for name in ("at_ns", "log_end_offset", "leader_epoch", "high_watermark")
         }
+        self.has_all_changes = bool((kind == _APPEND).any())
+        """Whether every change of every log was recorded, not only what somebody saw who looked now and then."""
         self.node_of: dict[int, str] = {}
         self._rows: dict[int, _Rows] = {}
         for identifier in np.unique(broker).tolist():
@@ -268,72 +300,88 @@ class ReplicaLogs:
         count = 0 if rows is None else rows.until(at_ns)
         return int(rows.end[count - 1]) if rows is not None and count else 0
 
-    def was_down(self, broker: int, from_ns: int, until_ns: int) -> bool:
-        """Returns whether a replica's process was down at a moment, and reported nothing before another one."""
+    def was_down(self, broker: int, from_ns: int, until_ns: int, started_ns: I64) -> bool:
+        """Returns whether a replica's process was down at a moment, and reported nothing before another one.
+
+        Args:
+            broker: The replica.
+            from_ns: The moment.
+            until_ns: The other one.
+            started_ns: When processes of the broker registered. Where the logs are sampled, only this shows that a
+                process was back.
+        """
         rows = self._rows.get(broker)
         count = 0 if rows is None else rows.until(from_ns)
         if rows is None or not count:
             return False
-        return bool(rows.is_down[count - 1]) and rows.until(until_ns - 1) == count
+        is_silent = bool(rows.is_down[count - 1]) and rows.until(until_ns - 1) == count
+        if self.has_all_changes:
+            return is_silent
+        is_between = (rows.at_ns[count - 1] < started_ns) & (started_ns < until_ns)
+        return is_silent and len(started_ns) > 0 and not is_between.any()
 
-    def lacks(
-        self, broker: int, at_ns: int, offsets: I64, low_epochs: I64, high_epochs: I64
-    ) -> Bools:
-        """Returns which records a replica certainly did not have at a moment.
+    def lacks(self, election: Moment, records: Records) -> Bools:
+        """Returns which records a replica certainly did not have when it was elected."""
+        rows = self._rows.get(election.broker)
+        count = 0 if rows is None else rows.until(election.at_ns)
+        if not self.has_all_changes:
+            return self._lacks_later(election, count, records)
+        if rows is None or not count:
+            return np.ones(len(records.offset), dtype=np.bool_)
+        return self._differs_in(election.broker, count - 1, records)
+
+    def _lacks_later(self, election: Moment, first: int, records: Records) -> Bools:
+        """Returns which records a replica did not have at the first look after its election.
 
         Args:
-            broker: The replica.
-            at_ns: The moment.
-            offsets: Of the records.
-            low_epochs: From which epoch on they can have been written.
-            high_epochs: Up to which epoch.
+            election: The election.
+            first: The replica's first row since then.
+            records: The records.
         """
-        rows = self._rows.get(broker)
-        count = 0 if rows is None else rows.until(at_ns)
-        if rows is None or not count:
-            return np.ones(len(offsets), dtype=np.bool_)
-        epoch, is_exact = self._content(broker, count - 1).at(offsets)
-        return _differs(offsets, int(rows.end[count - 1]), epoch, is_exact, low_epochs, high_epochs)
+        rows = self._rows.get(election.broker)
+        if rows is not None and first < len(rows.end):
+            # One look may tell first how short the log was since the look before.
+            last = rows.until(int(rows.at_ns[first])) - 1
+            if rows.is_leader[last] and rows.epoch[last] == election.epoch:
+                return self._differs_in(election.broker, last, records)
+        return np.zeros(len(records.offset), dtype=np.bool_)
 
-    def certainly_has(
-        self,
-        broker: int,
-        at_ns: int,
-        offsets: I64,
-        low_epochs: I64,
-        high_epochs: I64,
-        since_ns: I64,
-    ) -> Bools:
-        """Returns which records a replica certainly had at a moment.
+    def _differs_in(self, broker: int, row: int, records: Records) -> Bools:
+        """Returns which records a replica certainly did not have at one of its rows."""
+        epoch, is_exact = self._content(broker, row).at(records.offset)
+        return _differs(records, int(self._rows[broker].end[row]), epoch, is_exact)
 
-        Args:
-            broker: The replica.
-            at_ns: The moment.
-            offsets: Of the records.
-            low_epochs: From which epoch on they can have been written.
-            high_epochs: Up to which epoch.
-            since_ns: When they were established: what was there then and was not cut is still there. Where a
-                leader cut its own log, the epoch identifies no record, and what came before the cut counts.
+    def certainly_has(self, election: Moment, records: Records) -> Bools:
+        """Returns which records a replica certainly had when it was elected.
+
+        What was in its log when the record was established, and was not cut, is still there. Where a leader cut
+        its own log, the epoch identifies no record, and what came before the cut counts.
         """
-        rows = self._rows.get(broker)
-        count = 0 if rows is None else rows.until(at_ns)
+        rows = self._rows.get(election.broker)
+        count = 0 if rows is None else rows.until(election.at_ns)
         if rows is None or not count:
-            return np.zeros(len(offsets), dtype=np.bool_)
-        epoch, is_exact = self._content(broker, count - 1).at(offsets)
-        differs = _differs(
-            offsets, int(rows.end[count - 1]), epoch, is_exact, low_epochs, high_epochs
-        )
+            return np.zeros(len(records.offset), dtype=np.bool_)
+        epoch, is_exact = self._content(election.broker, count - 1).at(records.offset)
+        differs = _differs(records, int(rows.end[count - 1]), epoch, is_exact)
+        is_record = is_exact & (records.low_epoch == records.high_epoch)
+        if not self.has_all_changes:
+            # It must still be there at the next look. Without its epoch, it may be another record.
+            seen = rows.until(int(rows.at_ns[min(count, len(rows.at_ns) - 1)]))
+            stays = not rows.is_down[count - 1 : seen].any()
+            lowest = int(rows.end[count - 1 : seen].min())
+            is_kept: Bools = ~differs & is_record & (records.offset < lowest) & stays
+            return is_kept
         lowest_since = np.minimum.accumulate(rows.end[:count][::-1])[::-1]
         # Since when its log has gone beyond each offset.
-        row = np.searchsorted(lowest_since, offsets, side="right")
+        row = np.searchsorted(lowest_since, records.offset, side="right")
         there_ns = np.append(rows.at_ns[:count], INF_NS)[row]
-        has: Bools = ~differs & (is_exact & (low_epochs == high_epochs) | (there_ns <= since_ns))
+        has: Bools = ~differs & (is_record | (there_ns <= records.by_ns))
         for cut in self.self_cuts:
-            if cut.at_ns <= at_ns:
+            if cut.at_ns <= election.at_ns:
                 # The leader may have written another record there in the same epoch.
                 is_epoch = np.where(is_exact, epoch == cut.epoch, epoch >= cut.epoch)
-                again = is_epoch & (offsets >= cut.end_offset)
-                has &= ~again | (np.maximum(there_ns, since_ns) < cut.at_ns)
+                again = is_epoch & (records.offset >= cut.end_offset)
+                has &= ~again | (np.maximum(there_ns, records.by_ns) < cut.at_ns)
         return has
 
     def writers(self, offsets: I64, from_ns: I64, to_ns: I64, hints: I64) -> tuple[I64, I64]:
@@ -415,14 +463,13 @@ class ReplicaLogs:
             rows = np.flatnonzero((passed == INF_NS) & (low_epochs <= term.epoch))
             if content is None or not len(rows):
                 continue
-            differs = _differs(
-                offsets[rows],
-                OFFSET_MAX,
-                *content.at(offsets[rows]),
-                low_epochs[rows],
-                high_epochs[rows],
+            records = Records(
+                offset=offsets[rows],
+                low_epoch=low_epochs[rows],
+                high_epoch=high_epochs[rows],
+                by_ns=invoked_ns[rows],
             )
-            rows = rows[~differs]
+            rows = rows[~_differs(records, OFFSET_MAX, *content.at(records.offset))]
             # Past the offset, and not before the record was sent.
             report = np.maximum(
                 np.searchsorted(term.high_watermark, offsets[rows], side="right"),
@@ -497,13 +544,7 @@ class ReplicaLogs:
         return _Contents(turns=turns, contents=contents, by_epoch=by_epoch)
 
 
-def _differs(
-    offsets: I64,
-    end: int,
-    epoch: I64,
-    is_exact: Bools,
-    low_epochs: I64,
-    high_epochs: I64,
-) -> Bools:
-    differs: Bools = (offsets >= end) | (epoch < low_epochs) | (is_exact & (epoch > high_epochs))
-    return differs
+def _differs(records: Records, end: int, epoch: I64, is_exact: Bools) -> Bools:
+    """Returns which records a log cannot hold that ends at an offset and has these epochs at theirs."""
+    is_other: Bools = (epoch < records.low_epoch) | (is_exact & (epoch > records.high_epoch))
+    return (records.offset >= end) | is_other

@@ -51,7 +51,7 @@ def replica(
         "log_start_offset": 0,
         "leader_epoch": epoch,
         "role": "follower",
-        "cause": "replicate",
+        "cause": "append" if more.get("role") == "leader" else "replicate",
         **more,
     }
 

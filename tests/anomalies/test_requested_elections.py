@@ -94,7 +94,7 @@ def test_a_request_explains_one_election_only() -> None:
         state(45, -1, [3], epoch=3),
         state(ELECTED_AT, 2, [2], epoch=4, flagged=True),
     ]
-    logs = [replica(4, 3, 2, hw=2), replica(31, 3, 2, hw=2, epoch=2, role="leader", cause="role")]
+    logs = [replica(3, 3, 2, hw=2), replica(31, 3, 2, hw=2, epoch=2, role="leader", cause="role")]
     assert loss(judged([requested(25)], states, more=logs)) == {Judgement.FORBIDDEN}
     both = [requested(25), requested(47)]
     assert loss(judged(both, states, more=logs)) == {Judgement.EXCUSED}

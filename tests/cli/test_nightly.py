@@ -164,13 +164,13 @@ def test_a_night_that_was_killed_and_one_that_was_not_have_the_same_rows(
 def test_a_budget_ends_a_night(tmp_path: Path) -> None:
     """How many runs fit depends on the machine; none of them starts too late."""
     plan = write(tmp_path / "plan.toml", PLAN)
-    outcome = finish(start(tmp_path, plan, "--budget", "15s"))
+    outcome = finish(start(tmp_path, plan, "--budget", "60s"))
     lines = (night_of(tmp_path) / "rows.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     assert rows
     # With a single run, one of the two jobs shows nothing.
     assert outcome.code == (0 if {row["job"] for row in rows} == {"first", "second"} else 2)
-    assert max(row["at_s"] - row["wall_s"] for row in rows) <= 15
+    assert max(row["at_s"] - row["wall_s"] for row in rows) <= 60
     assert (night_of(tmp_path) / "jobs.json").is_file()
 
 

@@ -121,13 +121,50 @@ class NaiveLogs:
         moments = self._until(broker, at_ns)
         return len(moments[-1].log) if moments else 0
 
-    def was_down(self, broker: int, from_ns: int, until_ns: int) -> bool:
+    @property
+    def has_all_changes(self) -> bool:
+        return any(m.row["cause"] == "append" for r in self.replicas.values() for m in r.moments)
+
+    def was_down(self, broker: int, from_ns: int, until_ns: int, started_ns: list[int]) -> bool:
         moments = self._until(broker, from_ns)
-        return (
+        is_silent = (
             bool(moments)
             and moments[-1].row["role"] == "offline"
             and len(self._until(broker, until_ns - 1)) == len(moments)
         )
+        if not is_silent or self.has_all_changes:
+            return is_silent
+        return bool(started_ns) and not any(
+            moments[-1].row["at_ns"] < at_ns < until_ns for at_ns in started_ns
+        )
+
+    def _next_look(self, broker: int, at_ns: int) -> list[Moment]:
+        replica = self.replicas.get(broker)
+        later = [m for m in replica.moments if m.row["at_ns"] > at_ns] if replica else []
+        return [m for m in later if m.row["at_ns"] == later[0].row["at_ns"]]
+
+    def lacks_later(
+        self, broker: int, at_ns: int, leader_epoch: int, offset: int, low: int, high: int
+    ) -> bool:
+        """Whether the next look shows the elected leader without a record."""
+        look = self._next_look(broker, at_ns)
+        if not look or look[-1].row["role"] != "leader":
+            return False
+        log = look[-1].log
+        is_gone = offset >= len(log) or differs(log[offset], low, high)
+        return is_gone and look[-1].row["leader_epoch"] == leader_epoch
+
+    def had_before_and_after(
+        self, broker: int, at_ns: int, offset: int, low: int, high: int
+    ) -> bool:
+        """Whether a record that is known by its epoch was there at the looks around a moment."""
+        looks = [*self._until(broker, at_ns)[-1:], *self._next_look(broker, at_ns)]
+        if not self._until(broker, at_ns) or low != high:
+            return False
+        if any(m.row["role"] == "offline" or len(m.log) <= offset for m in looks):
+            return False
+        epoch, is_exact = looks[0].log[offset]
+        return is_exact and epoch == low
 
     def lacks(self, broker: int, at_ns: int, offset: int, low: int, high: int) -> bool:
         moments = self._until(broker, at_ns)

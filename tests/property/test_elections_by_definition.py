@@ -56,7 +56,7 @@ class NaiveElections:
     def __init__(self, states: list[dict[str, Any]], logs: NaiveLogs) -> None:
         self.logs = logs
         self.elections: list[Event] = []
-        leader, isr = NONE, []
+        leader, eligible = NONE, states[0]["isr"] if states else []
         for index, row in enumerate(states):
             if row["leader"] >= 0 and (row["leader"] != leader or row["flagged"]):
                 self.elections.append(
@@ -66,7 +66,7 @@ class NaiveElections:
                         leader=row["leader"],
                         epoch=row["leader_epoch"],
                         excuses=row["flagged"],
-                        was_in_isr=row["leader"] in isr,
+                        was_in_isr=row["leader"] in eligible,
                         until_ns=min(
                             (
                                 one["at_ns"]
@@ -77,14 +77,14 @@ class NaiveElections:
                         ),
                     )
                 )
-            leader, isr = row["leader"], row["isr"]
+            leader, eligible = row["leader"], row["isr"]
         self.last_leader = leader
         self.events = [
             one
             for one in self.elections
             if not one.was_in_isr
             or one.excuses
-            or not logs.was_down(one.leader, one.at_ns, one.until_ns)
+            or not logs.was_down(one.leader, one.at_ns, one.until_ns, [])
         ]
         for at_ns, epoch, broker, _ in logs.self_cuts():
             if any(e.epoch > epoch and e.at_ns <= at_ns for e in self.elections):
@@ -112,8 +112,8 @@ class NaiveElections:
 
     def fate(self, lost: Claim, until: Claim | None) -> tuple[int, int]:
         """Returns the outcome and the number of the election."""
-        if not self.logs.replicas:
-            return self._possible(lost, until)
+        if not self.logs.has_all_changes:
+            return self._decided(lost, until, (lost.low_epoch, lost.high_epoch))
         first = self._decided(lost, until, lost.written_in(lost.low_epoch))
         second = self._decided(lost, until, lost.written_in(lost.high_epoch))
         is_torn = lost.is_torn or (until is not None and until.is_torn)
@@ -125,39 +125,68 @@ class NaiveElections:
     def _decided(
         self, lost: Claim, until: Claim | None, epochs: tuple[int, int]
     ) -> tuple[int, int]:
+        """Follows every possible course of events; None is that the record is still there."""
         low, high = epochs
-        found: Event | None = None
+        courses: set[tuple[Event, int] | None] = {None}
         for event in self.events:
-            if not (_is_after(event, lost, low) and _is_before(event, until)):
+            may_concern, certainly = self._concerns(event, lost, until, low)
+            if not may_concern:
                 continue
-            if until is not None and 0 <= until.epoch < event.epoch:
-                continue
-            place = (event.leader, event.at_ns, lost.offset, low, high)
-            if self.logs.certainly_has(*place, lost.by_ns):
-                found = None
-            elif self.logs.lacks(*place):
-                found = found or event
-        if found is None:
-            return UNEXCUSED, NONE
-        return (EXCUSED if found.excuses else UNEXCUSED), found.number
+            has, lacks = self._state(event, lost, low, high)
+            after: set[tuple[Event, int] | None] = set()
+            for course in courses:
+                lost_now = course or (event, self._outcome(event, lost, certainly))
+                if has:
+                    after |= {None}
+                elif lacks:
+                    after |= {lost_now}
+                else:
+                    # A member of the ISR has nothing that the leader before did not have.
+                    after |= {lost_now, course if event.was_in_isr else None}
+                if not certainly:
+                    after |= {course}
+            courses = after
+        losses = sorted((c for c in courses if c), key=lambda c: self.events.index(c[0]))
+        outcomes = {outcome for _, outcome in losses} or {UNEXCUSED}
+        outcome = outcomes.pop() if len(outcomes) == 1 else UNDECIDED
+        return outcome, losses[0][0].number if losses else NONE
 
-    def _possible(self, lost: Claim, until: Claim | None) -> tuple[int, int]:
-        deciding, others, may_be = [], False, False
-        for event in self.elections:
-            if not _is_before(event, until):
-                continue
-            is_between = _is_after(event, lost, lost.low_epoch)
-            if not event.was_in_isr and max(lost.high_epoch, lost.epoch) < event.epoch:
-                is_between = True
-            if event.excuses:
-                deciding += [event.number] if is_between else []
-                is_older = max(lost.epoch, lost.low_epoch) < event.epoch
-                may_be |= not event.was_in_isr and is_older and lost.high_epoch == ANY_EPOCH
-            else:
-                others |= is_between
-        if deciding:
-            return (UNDECIDED if others else EXCUSED), deciding[0]
-        return (UNDECIDED if may_be else UNEXCUSED), NONE
+    def _state(self, event: Event, lost: Claim, low: int, high: int) -> tuple[bool, bool]:
+        place = (event.leader, event.at_ns)
+        if self.logs.has_all_changes:
+            record = (lost.offset, low, high)
+            has = self.logs.certainly_has(*place, *record, lost.by_ns)
+            return has, self.logs.lacks(*place, *record)
+        return (
+            self.logs.had_before_and_after(*place, lost.offset, low, high),
+            self.logs.lacks_later(*place, event.epoch, lost.offset, low, high),
+        )
+
+    def _outcome(self, event: Event, lost: Claim, certainly: bool) -> int:
+        if not event.excuses:
+            return UNEXCUSED
+        is_late = lost.from_ns > event.at_ns and lost.high_epoch == ANY_EPOCH
+        perhaps = is_late and not event.was_in_isr and not certainly
+        return UNDECIDED if perhaps and not self.logs.has_all_changes else EXCUSED
+
+    def _concerns(
+        self, event: Event, lost: Claim, until: Claim | None, low: int
+    ) -> tuple[bool, bool]:
+        """Whether an election may have come between two records, and whether it certainly did."""
+        is_after, is_before = _is_after(event, lost, low), _is_before(event, until)
+        if self.logs.has_all_changes:
+            is_known = until is None or until.epoch < 0 or event.epoch <= until.epoch
+            return is_after and is_before and is_known, is_after and is_before and is_known
+        is_older = max(lost.epoch, low) < event.epoch
+        if not event.was_in_isr:
+            is_after |= max(lost.high_epoch, lost.epoch) < event.epoch
+            is_after |= is_older and lost.high_epoch == ANY_EPOCH
+        was_there = lost.by_ns <= event.at_ns or lost.epoch >= 0
+        comes_first = (
+            until is None or event.at_ns <= until.from_ns or event.epoch <= until.low_epoch
+        )
+        may_concern = is_after and is_before
+        return may_concern, may_concern and is_older and was_there and comes_first
 
 
 def _is_after(event: Event, lost: Claim, low: int) -> bool:

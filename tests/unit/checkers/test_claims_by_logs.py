@@ -133,8 +133,20 @@ def test_a_leader_whose_log_was_copied_from_one_that_is_not_recorded_bounds_no_e
     logs = [
         replica(5, 2, 1, cause="replicate"),
         leads(51, 2, 1, hw=1, epoch=1, cause="role"),
+        leads(70, 2, 2, hw=1, epoch=1),
     ]
     assert claim(calls, logs, 5, 0) == (-1, ANY_EPOCH, 51, 51, 1)
+
+
+def test_logs_that_were_looked_at_now_and_then_say_nothing_about_when_a_record_was_established() -> (
+    None
+):
+    calls = [append(0, 0, at=1), read(5, 60, 0)]
+    logs = [
+        leads(1, 1, 0, hw=0, epoch=0, cause="role"),
+        leads(4, 1, 1, hw=1, epoch=0, cause="observed"),
+    ]
+    assert claim(calls, logs, 0, 0, 0) == (-1, ANY_EPOCH, 1, 2, -1)
 
 
 # --- who wrote it ---

@@ -1,0 +1,464 @@
+"""Three abstract brokers that replicate one log by Kafka's rules, or break them, and clients that use it.
+
+`election_runs` judges what they record. The logs are known at every moment, so the truth about each loss is.
+"""
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tests.anomalies.runs import broker, fault, replica, state
+from tests.property.brute_force import Call
+
+BROKERS = (1, 2, 3)
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    value: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """An election, or a leader that cut its own log; `log` is the leader's log then.
+
+    `destroyed` are the (offset, value) which only brokers had to have that lost their data since the election
+    before.
+    """
+
+    epoch: int
+    excuses: bool
+    log: tuple[Record, ...]
+    is_election: bool = True
+    destroyed: frozenset[tuple[int, int]] = frozenset()
+
+
+@dataclass(slots=True, kw_only=True)
+class Replica:
+    """One broker's log and what it knows of the partition. Mutable: the state of a small simulation."""
+
+    log: list[Record] = field(default_factory=list)
+    high_watermark: int = 0
+    epoch: int = 0
+    leads: bool = False
+    isr: tuple[int, ...] = ()
+    known_ends: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What is random about a whole run.
+
+    Attributes:
+        has_logs: Whether replica states are recorded.
+        sampled_share: Which share of the states of replicas is seen; 1 where nodes report every change.
+        has_epochs, has_stamps: Whether clients learn the epochs of responses and of records.
+        is_broken: Whether rules are broken.
+        elr_on: Whether flagged elections must be justified.
+        final_is_complete: Whether the final reads read everything.
+    """
+
+    has_logs: bool
+    sampled_share: float
+    has_epochs: bool
+    has_stamps: bool
+    is_broken: bool
+    elr_on: bool
+    final_is_complete: bool
+
+    @property
+    def has_all_logs(self) -> bool:
+        """Whether every state of every replica is recorded."""
+        return self.has_logs and self.sampled_share == 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Pending:
+    """An append that a leader wrote and has not acknowledged yet."""
+
+    value: int
+    offset: int
+    epoch: int
+    acks: int
+
+
+class Cluster:
+    """Simulates one run. Mutable."""
+
+    def __init__(self, rng: random.Random, choices: Choices) -> None:
+        self.rng = rng
+        self.choices = choices
+        self.now = 10
+        self.min_isr = 2 if choices.elr_on else 1
+        self.replicas = {b: Replica() for b in BROKERS}
+        self.leader, self.epoch, self.isr = NO_LEADER, -1, BROKERS
+        self.calls: list[Call] = []
+        self.states: list[dict[str, Any]] = []
+        self.rows: list[dict[str, Any]] = []
+        self.broker_rows = [broker(0, b, "registered") for b in BROKERS]
+        self.faults: list[dict[str, Any]] = []
+        self.pending: dict[int, list[Pending]] = {b: [] for b in BROKERS}
+        self.established: dict[tuple[int, int], tuple[int, int]] = {}
+        """The epoch in which each (offset, value) was established, and how many events there were before."""
+        self.spread: dict[tuple[int, int], set[int]] = {}
+        """Which brokers were in the ISR since each (offset, value) was established."""
+        self.without_power: set[int] = set()
+        """Which brokers a power cut hit since the last election."""
+        self.events: list[Event] = []
+        self.elect(1, flagged=False)
+
+    # --- time and rows ---
+
+    def tick(self) -> int:
+        self.now += self.rng.choice((1, 3, 10))
+        return self.now
+
+    def note(self, b: int, cause: str) -> None:
+        r = self.replicas[b]
+        role = "leader" if r.leads else "follower"
+        self.rows.append(
+            replica(
+                self.now, b, len(r.log), hw=r.high_watermark, epoch=r.epoch, role=role, cause=cause
+            )
+        )
+
+    def commit_state(self, *, flagged: bool = False) -> None:
+        for brokers in self.spread.values():
+            brokers.update(self.isr)
+        self.states.append(
+            state(
+                self.now,
+                self.leader,
+                list(self.isr),
+                epoch=self.epoch,
+                flagged=flagged,
+                min_isr=self.min_isr,
+            )
+        )
+
+    # --- the controller ---
+
+    def elect(self, b: int, *, flagged: bool, lawful: bool = True) -> None:
+        """Gives the partition a leader; with a flag, it is the only member of the ISR."""
+        self.tick()
+        destroyed = self.destroyed() if not flagged and b in self.without_power else frozenset()
+        self.without_power = set()
+        old = self.leader
+        if flagged and lawful and self.choices.elr_on:
+            self.justify()
+        elif self.states and (old == b or (not flagged and b not in self.isr)):
+            self.leader = NO_LEADER
+            self.epoch += 1
+            self.commit_state()
+            self.tick()
+        if b not in self.isr:
+            self.isr = (b,)
+        if flagged:
+            self.isr = (b,)
+        self.leader, self.epoch = b, self.epoch + 1
+        self.commit_state(flagged=flagged)
+        excuses = flagged and lawful
+        self.events.append(
+            Event(
+                epoch=self.epoch,
+                excuses=excuses,
+                log=tuple(self.replicas[b].log),
+                destroyed=destroyed,
+            )
+        )
+        r = self.replicas[b]
+        r.epoch, r.leads, r.isr, r.known_ends = self.epoch, True, self.isr, {}
+        self.drop_pending(b)
+        self.tick()
+        self.note(b, "role")
+        self.advance(b)
+        if self.rng.random() < 0.5:
+            self.learn(old)
+
+    def destroyed(self) -> frozenset[tuple[int, int]]:
+        """Returns what no broker but those without power had to have, where one may commit alone."""
+        if self.min_isr > 1:
+            return frozenset()
+        return frozenset(
+            pair for pair, brokers in self.spread.items() if brokers <= self.without_power
+        )
+
+    def justify(self) -> None:
+        """Ends two brokers uncleanly and takes them out of ISR and ELR."""
+        for b in (1, 2):
+            kill = fault(self.now, "kill", [f"b{b}"])
+            self.faults.append({**kill, "fault_id": f"f{len(self.faults)}"})
+        self.isr, self.leader, self.epoch = (1, 2), NO_LEADER, self.epoch + 1
+        self.commit_state()
+        self.tick()
+        self.broker_rows += [broker(self.now, b, "registered") for b in (1, 2)]
+        self.tick()
+        self.isr = ()
+        self.commit_state()
+        self.tick()
+
+    def change_isr(self) -> None:
+        r = self.replicas.get(self.leader)
+        if r is None or not r.leads or r.epoch != self.epoch:
+            return
+        others = [b for b in self.isr if b != self.leader]
+        if others and self.rng.random() < 0.6:
+            self.isr = tuple(b for b in self.isr if b != self.rng.choice(others))
+        else:
+            back = [
+                b for b in BROKERS if b not in self.isr and r.known_ends.get(b, -1) == len(r.log)
+            ]
+            self.isr = (*self.isr, *back)
+        self.tick()
+        self.commit_state()
+        r.isr = self.isr
+        self.tick()
+        self.advance(self.leader)
+
+    # --- the brokers ---
+
+    def learn(self, b: int) -> None:
+        """Lets a broker follow the current leader: it cuts its log where that leader's differs."""
+        if b in (self.leader, NO_LEADER) or self.leader == NO_LEADER:
+            return
+        r, leader = self.replicas[b], self.replicas[self.leader]
+        if r.epoch == self.epoch or leader.epoch != self.epoch:
+            return
+        self.tick()
+        self.drop_pending(b)
+        r.leads, r.epoch = False, self.epoch
+        same = common_prefix(r.log, leader.log)
+        if same < len(r.log):
+            del r.log[same:]
+            r.high_watermark = min(r.high_watermark, same)
+            self.note(b, "truncate")
+        else:
+            self.note(b, "role")
+
+    def replicate(self, b: int) -> None:
+        """Copies some records of the leader that a follower follows."""
+        r = self.replicas[b]
+        leader = self.replicas.get(self.leader)
+        if leader is None or r.leads or r.epoch != self.epoch or leader.epoch != self.epoch:
+            return
+        self.tick()
+        leader.known_ends[b] = len(r.log)
+        more = leader.log[len(r.log) : len(r.log) + self.rng.randint(1, 3)]
+        r.log += more
+        r.high_watermark = min(len(r.log), max(r.high_watermark, leader.high_watermark))
+        if more:
+            self.note(b, "replicate")
+            self.tick()
+            leader.known_ends[b] = len(r.log)
+        self.advance(self.leader)
+
+    def advance(self, b: int) -> None:
+        """Moves a leader's high watermark and acknowledges what it passes."""
+        r = self.replicas[b]
+        if not r.leads or len(r.isr) < self.min_isr:
+            return
+        end = min([len(r.log), *(r.known_ends.get(o, 0) for o in r.isr if o != b)])
+        if end > r.high_watermark:
+            for offset in range(end):
+                pair = (offset, r.log[offset].value)
+                self.established.setdefault(pair, (r.epoch, len(self.events)))
+                self.spread.setdefault(pair, {*self.isr, *r.isr})
+            r.high_watermark = end
+            self.note(b, "high-watermark")
+        for pending in list(self.pending[b]):
+            if pending.acks == 1 or pending.offset < r.high_watermark:
+                self.pending[b].remove(pending)
+                self.complete(pending)
+
+    def cut_itself(self) -> None:
+        """Lets the leader cut its own log while it leads."""
+        r = self.replicas.get(self.leader)
+        if r is None or not r.leads or r.epoch != self.epoch:
+            return
+        self.tick()
+        del r.log[self.rng.randint(0, len(r.log)) :]
+        r.high_watermark = min(r.high_watermark, len(r.log))
+        self.drop_pending(self.leader)
+        self.note(self.leader, "truncate")
+        for other in BROKERS:
+            # What followers have beyond that is theirs alone; they find out when they fetch.
+            end = min(r.known_ends.get(other, 0), len(r.log))
+            r.known_ends[other] = end
+            follower = self.replicas[other]
+            if (
+                follower.epoch == self.epoch
+                and not follower.leads
+                and len(follower.log) > len(r.log)
+            ):
+                del follower.log[len(r.log) :]
+                follower.high_watermark = min(follower.high_watermark, len(follower.log))
+                self.note(other, "truncate")
+        self.events.append(
+            Event(epoch=self.epoch, excuses=False, log=tuple(r.log), is_election=False)
+        )
+
+    def lose_tail(self, b: int) -> None:
+        """Cuts a broker's log, as a power cut does, and restarts it as a follower of nobody."""
+        r = self.replicas[b]
+        self.tick()
+        del r.log[self.rng.randint(0, len(r.log)) :]
+        r.high_watermark = min(r.high_watermark, len(r.log))
+        r.leads, r.epoch = False, r.epoch
+        self.drop_pending(b)
+        self.note(b, "load")
+        self.tick()
+        self.broker_rows.append(broker(self.now, b, "registered", clean=True))
+
+    def cut_power(self) -> None:
+        """Cuts the power of the leader and perhaps of others; one that is in the ISR leads again."""
+        if self.leader == NO_LEADER:
+            return
+        self.tick()
+        hit = {self.leader, *(b for b in BROKERS if self.rng.random() < 0.3)}
+        power = fault(self.now, "power", [f"b{b}" for b in sorted(hit)])
+        self.faults.append({**power, "fault_id": f"f{len(self.faults)}"})
+        for b in sorted(hit):
+            self.lose_tail(b)
+        self.without_power |= hit
+        leads_again = self.leader in self.isr and self.rng.random() < 0.7
+        self.elect(self.leader if leads_again else self.rng.choice(self.isr), flagged=False)
+
+    # --- clients ---
+
+    def append(self, b: int) -> None:
+        r = self.replicas[b]
+        if not r.leads:
+            return
+        value = len(self.calls)
+        invoked = self.tick()
+        self.tick()
+        offset = len(r.log)
+        r.log.append(Record(value=value, epoch=r.epoch))
+        self.note(b, "append")
+        acks = 1 if self.rng.random() < 0.1 else -1
+        call = Call(
+            op=value,
+            kind="append",
+            process=value,
+            inv=invoked,
+            res=None,
+            outcome="info",
+            acks=acks,
+            epoch=r.epoch if self.choices.has_epochs else -1,
+        )
+        self.calls.append(call)
+        self.pending[b].append(Pending(value=value, offset=offset, epoch=r.epoch, acks=acks))
+        self.tick()
+        self.advance(b)
+
+    def complete(self, pending: Pending) -> None:
+        """Responds to an append: soon, much later, without the offset, or never."""
+        kind = self.rng.random()
+        if kind < 0.15:
+            return
+        self.tick()
+        delay = self.rng.choice((0, 0, 0, 5, 60, 300))
+        offset = None if kind < 0.18 else pending.offset
+        call = self.calls[pending.value]
+        self.calls[pending.value] = replace(call, res=self.now + delay, outcome="ok", offset=offset)
+
+    def drop_pending(self, b: int) -> None:
+        self.pending[b].clear()
+
+    def read(self, b: int, *, final: bool = False) -> None:
+        r = self.replicas[b]
+        if not r.leads:
+            return
+        invoked = self.tick()
+        end = r.high_watermark
+        start = 0 if final else self.rng.randint(0, end)
+        stop = end if final else min(end, start + self.rng.randint(1, 6))
+        delay = 0 if final else self.rng.choice((0, 0, 4, 80))
+        response = self.tick() + delay
+        shown = r.log[start:stop]
+        self.calls.append(
+            Call(
+                op=len(self.calls),
+                kind="poll",
+                process=900,
+                inv=invoked,
+                res=response,
+                position=start,
+                records=tuple((start + i, record.value) for i, record in enumerate(shown)),
+                stamps=tuple(record.epoch if self.choices.has_stamps else -1 for record in shown),
+                end=end if final or self.rng.random() < 0.5 else None,
+                epoch=r.epoch if self.choices.has_epochs else -1,
+                final=final,
+            )
+        )
+
+    # --- a run ---
+
+    def step(self) -> None:
+        kind = self.rng.random()
+        leaders = [b for b in BROKERS if self.replicas[b].leads]
+        if kind < 0.32 and leaders:
+            self.append(self.rng.choice(leaders))
+        elif kind < 0.62:
+            self.replicate(self.rng.choice(BROKERS))
+        elif kind < 0.72 and leaders:
+            self.read(self.rng.choice(leaders))
+        elif kind < 0.80:
+            self.learn(self.rng.choice(BROKERS))
+        elif kind < 0.88:
+            self.change_isr()
+        elif kind < 0.93:
+            self.elect(self.rng.choice(self.isr), flagged=False)
+        elif kind < 0.96:
+            self.elect(self.rng.choice(BROKERS), flagged=True)
+        elif kind < 0.98 and self.min_isr == 1:
+            self.cut_power()
+        elif self.choices.is_broken:
+            self.misbehave()
+
+    def misbehave(self) -> None:
+        kind = self.rng.random()
+        if kind < 0.4:
+            self.elect(self.rng.choice(BROKERS), flagged=False)
+        elif kind < 0.7 and self.leader != NO_LEADER:
+            # The last replica standing: it loses its tail and is elected again, because it is in the ISR.
+            b = self.leader
+            self.lose_tail(b)
+            self.elect(b, flagged=False)
+        elif kind < 0.8 and self.choices.has_all_logs:
+            # Nothing else would show it.
+            self.cut_itself()
+        elif self.choices.elr_on and len(self.isr) >= self.min_isr:
+            self.elect(self.rng.choice(BROKERS), flagged=True, lawful=False)
+
+    def finish(self) -> None:
+        """Heals everything, lets all replicas catch up, and reads the log."""
+        for b in BROKERS:
+            self.learn(b)
+        for _ in range(400):
+            for b in BROKERS:
+                self.replicate(b)
+            leader = self.replicas[self.leader]
+            if all(len(self.replicas[b].log) == len(leader.log) for b in BROKERS):
+                break
+        self.now += 1000
+        if self.isr != BROKERS:
+            self.isr = BROKERS
+            self.commit_state()
+            leader.isr = BROKERS
+        for b in BROKERS:
+            self.replicate(b)
+        if self.choices.final_is_complete:
+            self.read(self.leader, final=True)
+
+
+def common_prefix(one: list[Record], other: list[Record]) -> int:
+    """Returns how many records two logs have in common at their start."""
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count
