@@ -150,11 +150,11 @@ Most other anomalies are conflicts of two records: at one offset, or in the wron
 one of the two was lost excusably before the other one was established. The values of an offset are compared in the
 order in which they were established, each with the one before, so that no excused conflict hides another.
 
-Nodes of the reference system report every change of a log. If the logs were only looked at now and then, as with
-Apache Kafka, or not at all, several elections may have lost a record. An election is none of them if the replica had
-the record at the looks before and after it; it is the last of them if the new leader lacked the record at the next
-look or wrote another one at its offset. If all that remain are flagged and justified, the loss is excused; if none
-is, it is a broken promise; otherwise it is *undecided*, and the verdict is unknown.
+Nodes of the reference system report every change of a log. If the logs were only looked at now and then, as
+with Apache Kafka, or not at all, several elections may have lost a record. An election is none of them if the
+replica had the record at the looks before and after it; it is the last of them if the new leader lacked the
+record at the next look or wrote another one at its offset. If all that remain are flagged and justified, the
+loss is excused; if none is, it is a broken promise; otherwise it is *undecided*, and the verdict is unknown.
 
 A flagged election is checked in turn, so that a broken system cannot hide behind it. Take the last moment before
 the election at which the committed ISR had min ISR members. Between that moment and the election at least min ISR
