@@ -338,7 +338,7 @@ class Elections:
                     lacks=lacks,
                     has=self.logs.certainly_has(moment, records),
                 ),
-                was_in_isr=event.was_in_isr,
+                may_restore=not event.was_in_isr and not self.logs.has_all_changes,
             )
         return suspects.fates()
 
@@ -441,14 +441,14 @@ class _Suspects:
         self._may_mean = np.zeros((3, count), dtype=np.bool_)
         self._first = np.full(count, _NOT_LOST, dtype=np.int64)
 
-    def elected(self, number: int, records: _Concerned, *, was_in_isr: bool) -> None:
+    def elected(self, number: int, records: _Concerned, *, may_restore: bool) -> None:
         """Takes the next election.
 
         Args:
             number: Its number.
             records: The records that it concerns.
-            was_in_isr: Whether the elected replica was in the ISR, so that it brought nothing back that the leader
-                before did not have.
+            may_restore: Whether the elected replica may have had what the leader before did not have, and nothing
+                shows it: it was not in the ISR, and not every change was recorded.
         """
         rows = records.rows
         may_lose = self._may_be_there[rows] & ~records.has
@@ -456,7 +456,7 @@ class _Suspects:
         self._may_mean[records.outcome[may_lose], losing] = True
         self._first[losing[self._first[losing] == _NOT_LOST]] = number
         self._may_be_there[rows[records.lacks & records.is_certain]] = False
-        self._may_be_there[rows[records.has | (~records.lacks & (not was_in_isr))]] = True
+        self._may_be_there[rows[records.has | (~records.lacks & may_restore)]] = True
         there = rows[records.has & records.is_certain]
         self._may_mean[:, there] = False
         self._first[there] = _NOT_LOST

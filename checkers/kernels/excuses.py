@@ -109,11 +109,13 @@ class Excuses:
         outcome = np.full(len(appends), UNEXCUSED, dtype=np.int64)
         if not self._elections.can_excuse:
             return outcome
+        if not self._elections.logs.has_all_changes:
+            return self._somewhere(appends)
         for row, append in enumerate(appends.tolist()):
             invoked_ns, completed_ns = history.append_inv[append], history.append_res[append]
             places = self._elections.logs.written(int(invoked_ns), int(completed_ns)) or [
-                # Beyond every log, or, if not every change was recorded, nobody knows where.
-                (INF_NS if self._elections.logs.has_all_changes else -1, -1)
+                # Beyond every log: nobody wrote anything meanwhile.
+                (INF_NS, -1)
             ]
             offset, epoch = (
                 np.array(column, dtype=np.int64) for column in zip(*places, strict=True)
@@ -137,6 +139,19 @@ class Excuses:
             elif (lost == UNDECIDED).any():
                 outcome[row] = UNDECIDED
         return outcome
+
+    def _somewhere(self, appends: I64) -> I64:
+        """Returns the same if nothing shows where the appends were written."""
+        nothing = np.full(len(appends), -1, dtype=np.int64)
+        claims = Claims(
+            offset=nothing,
+            low_epoch=nothing,
+            high_epoch=np.full(len(appends), ANY_EPOCH),
+            from_ns=self._history.append_inv[appends],
+            by_ns=self._history.append_res[appends],
+            epoch=nothing,
+        )
+        return self._elections.fates(claims).outcome.astype(np.int64)
 
     def _losses(self, finding: Finding) -> Fates:
         fates = self.lost(finding.first, finding.offset, finding.first)

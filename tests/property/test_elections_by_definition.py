@@ -142,7 +142,8 @@ class NaiveElections:
                     after |= {lost_now}
                 else:
                     # A member of the ISR has nothing that the leader before did not have.
-                    after |= {lost_now, course if event.was_in_isr else None}
+                    restores = not event.was_in_isr and not self.logs.has_all_changes
+                    after |= {lost_now, None if restores else course}
                 if not certainly:
                     after |= {course}
             courses = after
