@@ -3,6 +3,9 @@
 from harness.scenarios.steps import Append, Read, Step, Wait
 from nemesis.fault import Fault
 
+KAFKA = "apache-kafka"
+"""The system whose versions have expected outcomes of their own."""
+
 OFF_NO_GATE = "elr-off-no-gate"
 OFF = "elr-off"
 ON = "elr-on"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from harness.scenarios.common import (
     ALONE_BY_CUTS,
+    KAFKA,
     LOSES_ITS_TAIL_AND_RETURNS,
     OFF,
     OFF_NO_GATE,
@@ -28,7 +29,6 @@ from harness.scenarios.common import (
 )
 from harness.scenarios.steps import Append, Observe, Scenario, Step, VersionOutcome, Wait
 
-KAFKA = "apache-kafka"
 ELR_FEATURE = "eligible.leader.replicas.version"
 ELR_ON, ELR_OFF = {ELR_FEATURE: 1}, {ELR_FEATURE: 0}
 MIN_ISR = "min.insync.replicas"

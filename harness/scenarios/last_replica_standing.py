@@ -20,6 +20,7 @@ from dataclasses import replace
 from harness.scenarios.common import (
     ALONE_BY_CUTS,
     DIRECTORY_IS_REPLACED,
+    KAFKA,
     LOSES_ITS_TAIL_AND_RETURNS,
     RETURN_2_1_3,
     TEN_RECORDS,
@@ -33,7 +34,7 @@ from harness.scenarios.common import (
     start,
 )
 from harness.scenarios.elr_defects import ELR_DEFECTS
-from harness.scenarios.steps import Append, Join, Poll, Read, Scenario, Step, Wait
+from harness.scenarios.steps import Append, Join, Poll, Read, Scenario, Step, VersionOutcome, Wait
 from nemesis.fault import Fault
 
 _LOSS_OFF = outcomes("loss", "loss", "ok")
@@ -334,11 +335,22 @@ VARIANTS: dict[str, Scenario] = {
     ),
     "V9": _v9(),
     "V9k": _v3_away("V9k", "as V9, but the followers are only killed", "kill", _NEGATIVE_CONTROL),
-    "V10a": _v3(
-        "V10a",
-        "the disk of the last replica is replaced by an empty one",
-        inject("wipe-b1", "wipe", "b1"),
-        expected=_LOSS_OFF,
+    "V10a": replace(
+        _v3(
+            "V10a",
+            "the disk of the last replica is replaced by an empty one",
+            inject("wipe-b1", "wipe", "b1"),
+            expected=_LOSS_OFF,
+        ),
+        versions={
+            KAFKA: (
+                # Without ELR, and with it until B-28 was corrected: the id of the new directory erases the ELR.
+                VersionOutcome(
+                    first="3.4.1", last="4.2.1", outcome="loss", watched=("4.0.2", "4.1.2")
+                ),
+                VersionOutcome(first="4.3.0", last="4.4.0", outcome="ok", watched=("4.3.1",)),
+            )
+        },
     ),
     "V10b": replace(
         _scenario(
