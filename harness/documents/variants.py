@@ -89,8 +89,8 @@ _WHY = {
     "V9k": "The controller cannot distinguish a kill from a power cut: the registrations of 2 and 3 are unclean, "
     "and so the outcome is that of V9 although only broker 1 lost data.",
     "V10a": "As V3e: a missing marker makes the registration unclean (CS-2). The directory on the "
-    "new disk has another id. In Apache Kafka 4.1 and 4.2 its report erases the ELR (B-28), and all records are lost; the "
-    "reference system reports the directory of a broker only if the broker has several.",
+    "new disk has another id. In Apache Kafka 4.1 and 4.2 its report erases the ELR (B-28), and all records "
+    "are lost; the reference system reports the directory of a broker only if the broker has several.",
     "V10b": "The empty directory has no marker, so the registration is unclean (CS-2), and its id is new. With "
     "ELR off broker 1 creates an empty log in a directory that is online (DIR-4), is acceptable again, "
     "and leads with nothing. Kafka has several log directories since 3.7; the reference system has them "
