@@ -88,9 +88,9 @@ def pages(report: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
         **{"scenario": "last-replica-standing", "on": "simulation", "as_predicted": 4, "cells": 5},
         **{"columns": list(cells), "rows": [row]},
     }
-    command = f"laststand run {folder}/search-20260101T000000Z/X-1-clients.toml --seed 3"
+    command = f"laststand run {folder}/search-20260101T000000Z/any-clients.toml --seed 3"
     seen = {"status": "found", "runs": 4, "cpu_s": 2.5, "seed": 3, "what": "offset-reused, " * 9}
-    defect = {"id": "X-1", "name": "ack-at-min-isr-copies", "profile": "kafka-4.1"}
+    defect = {"id": "any", "name": "ack-at-min-isr-copies", "profile": "kafka-4.1"}
     search = {
         **{"found": 1, "found_by_clients": 1, "harmful": 1, "runs": 9, "runs_max": 500},
         **{"cpu_s_max": 180.0, "unfinished": 0, "wrong": [], "errors": []},
