@@ -37,8 +37,7 @@ import pyarrow as pa
 
 from benchmarks.stored_histories import History, write_history
 from checkers.java import find_java
-from checkers.jobs.check import check_here, check_job, plan
-from checkers.jobs.huge import HUGE_OPERATIONS
+from checkers.jobs.check import HUGE_OPERATIONS, check_here, check_job, plan
 from checkers.jobs.stored import CLIENT_TABLES, read_partition
 from checkers.kernels.compose import judge_run
 from checkers.kernels.history import read_history

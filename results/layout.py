@@ -69,6 +69,8 @@ CAMPAIGN_FILES: dict[str, str] = {
     "nightly.html": "the result of a night as a page",
     "summary.md": "the result of a night in Markdown, for job summaries",
     "junit.xml": "the result of a night as test cases, for CI systems",
+    "search.json": "of a search for defects instead: how many runs each defect took, per oracle",
+    "search.html": "the result of a search for defects as a page",
     RUNNING_FILE: "only in a store at a URI: the machine and the directory in which it is run now",
     "workers.log": "what worker processes wrote to standard error; `spark.log` for a Spark job",
 }

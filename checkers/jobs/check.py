@@ -18,7 +18,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkers.jobs.huge import BUCKET_WIDTH, HUGE_OPERATIONS, judge_in_buckets
 from checkers.jobs.stored import (
     Task,
     context_of,
@@ -51,6 +50,9 @@ TASKS_MAX = 1024
 
 Row = dict[str, Any]
 """What comes back for one partition: `run`, `judgement`, `acked_during`; or `run`, `history_error` and `place`."""
+
+HUGE_OPERATIONS = 20_000_000
+"""From here on a partition is cut: as a whole it would take some 2 GB of a task's memory."""
 
 RUN_TABLES = ("faults", "violations")
 """Tables of the whole run that the composition reads."""
@@ -119,12 +121,11 @@ def check_job(spark: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
         HistoryError: A file is missing, truncated or not ours.
     """
     limit = arguments.get("huge_operations", HUGE_OPERATIONS)
-    width = arguments.get("bucket_width", BUCKET_WIDTH)
     whole: list[Task] = []
     rows: list[Row] = []
     for task in arguments["tasks"]:
         is_huge = task.get("operations", 0) > limit
-        row = judge_in_buckets(spark, task, width=width) if is_huge else None
+        row = _judge_in_buckets(spark, task, arguments) if is_huge else None
         if row is None:
             whole.append(task)
         else:
@@ -215,6 +216,14 @@ def _row(
 def _row_of_run(run: int, tables: Mapping[str, pa.Table], context: RunContext) -> Row:
     judgement = judge_whole_run(tables, context)
     return {"run": run, "judgement": judgement_to_json(judgement), "acked_during": 0}
+
+
+def _judge_in_buckets(spark: Any, task: Task, arguments: Mapping[str, Any]) -> Row | None:
+    # Imported here, because what cuts partitions takes a tenth of a second to load, which short runs would feel.
+    from checkers.jobs.huge import BUCKET_WIDTH, judge_in_buckets
+
+    width = arguments.get("bucket_width", BUCKET_WIDTH)
+    return judge_in_buckets(spark, task, width=width)
 
 
 def _distributed(spark: Any, tasks: list[Task]) -> list[Row]:

@@ -63,9 +63,6 @@ from checkers.kernels.verdict_json import judgement_to_json
 from harness.contracts.run_context import RunContext
 from harness.errors import HistoryError
 
-HUGE_OPERATIONS = 20_000_000
-"""From here on a partition is cut: as a whole it would take some 2 GB of a task's memory."""
-
 BUCKET_WIDTH = 1_000_000
 """Offsets per bucket: some tens of megabytes of arrays."""
 

@@ -15,5 +15,16 @@ SEARCH_FILE = "search.json"
 SWARM, COMPARE, NIGHTLY, SEARCH = "swarm", "compare", "nightly", "search"
 """Kinds of campaigns."""
 
+COMPARE_PAGE = "compare.html"
+NIGHT_PAGE = "nightly.html"
+SEARCH_PAGE = "search.html"
+PAGE_FILES = {
+    SWARM: COMPARE_PAGE,
+    COMPARE: COMPARE_PAGE,
+    NIGHTLY: NIGHT_PAGE,
+    SEARCH: SEARCH_PAGE,
+}
+"""The page that shows the result of a campaign, by kind."""
+
 NIGHT_PREFIX = f"{NIGHTLY}-"
 """The directory of a night is called "nightly-<night>"."""

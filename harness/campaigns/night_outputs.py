@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from checkers.spark import SparkOptions
+from harness.campaigns.files import NIGHT_PAGE
 from harness.campaigns.known_failures import KnownFailure
 from harness.campaigns.night import read_plan, rows_of
 from harness.campaigns.night_result import result_of, shrunk_run
@@ -30,7 +31,6 @@ from results.report.nightly import build_night_page
 from results.store import write_json
 
 RESULT_FILE = "nightly.json"
-PAGE_FILE = "nightly.html"
 SUMMARY_FILE = "summary.md"
 JUNIT_FILE = "junit.xml"
 
@@ -101,7 +101,7 @@ def link_shrunk_runs(directory: Path, result: Mapping[str, Any]) -> dict[str, An
 def write_outputs(directory: Path, result: Mapping[str, Any]) -> None:
     """Writes the result of a night and everything that shows it."""
     write_json(directory / RESULT_FILE, result)
-    build_night_page(directory / PAGE_FILE, result)
+    build_night_page(directory / NIGHT_PAGE, result)
     write_text(directory / SUMMARY_FILE, night_markdown(result))
     write_text(directory / JUNIT_FILE, junit_xml(result))
 

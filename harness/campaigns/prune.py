@@ -14,9 +14,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.campaigns.files import JOBS_FILE, NIGHT_PREFIX, PLAN_FILE, ROWS_FILE, RUNS_FOLDER
+from harness.campaigns.files import (
+    JOBS_FILE,
+    NIGHT_PAGE,
+    NIGHT_PREFIX,
+    PLAN_FILE,
+    ROWS_FILE,
+    RUNS_FOLDER,
+)
 from harness.campaigns.night import is_night, night_order
-from harness.campaigns.night_outputs import JUNIT_FILE, PAGE_FILE, RESULT_FILE, SUMMARY_FILE
+from harness.campaigns.night_outputs import JUNIT_FILE, RESULT_FILE, SUMMARY_FILE
 from harness.errors import HarnessFailure, HistoryError
 from results.layout import RUN_FILES, RunFiles, is_run_name
 from results.store import read_json
@@ -26,7 +33,7 @@ _NIGHT_FILES = frozenset(
         PLAN_FILE,
         ROWS_FILE,
         RESULT_FILE,
-        PAGE_FILE,
+        NIGHT_PAGE,
         SUMMARY_FILE,
         JUNIT_FILE,
         JOBS_FILE,

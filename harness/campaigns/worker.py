@@ -316,8 +316,7 @@ class Replayer:
 def warm_up() -> None:
     """Loads everything that a run loads while it runs, so that no child has to load it again.
 
-    Arrow loads pandas with its first list, which takes as long as a short run. Only a run loads exactly what
-    runs need.
+    Only a run loads exactly what runs need.
     """
     experiment = Experiment(weather="calm", duration_ms=1, final_phase_ms=20_000)
     judge_result(experiment, 0, simulate(experiment, 0))

@@ -146,6 +146,7 @@ def _run(
     store: RunStore,
 ) -> int:
     from harness.campaigns.compare import run_campaign
+    from harness.campaigns.files import COMPARE_PAGE
     from harness.campaigns.remote import copied
     from results.report.compare import build_compare_report
     from results.tables import line
@@ -168,7 +169,7 @@ def _run(
             result = run_campaign(plan, directory, workers, progress, on_interrupt=interrupted)
         except HarnessFailure as failure:
             raise HarnessFailure(f"{failure}; to continue, run: {command}") from None
-        path = build_compare_report(directory / "compare.html", result)
+        path = build_compare_report(directory / COMPARE_PAGE, result)
         if options.json:
             errors = sum(arm["errors"] for arm in result["arms"])
             failed = f"{errors} of the runs ended in an error" if errors else None

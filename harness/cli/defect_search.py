@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 RUNS = 500
 CPU_S = 180.0
-PAGE_FILE = "search.html"
 
 
 def add_search_options(parser: argparse.ArgumentParser) -> None:
@@ -145,6 +144,7 @@ def _resumed(options: argparse.Namespace, load: Any) -> "tuple[Path, SearchPlan]
 
 def _run(options: argparse.Namespace, plan: "SearchPlan", directory: Path, workers: Any) -> int:
     from harness.campaigns.crew import local_crew, spark_crew
+    from harness.campaigns.files import SEARCH_PAGE
     from harness.defects.search import run_search
     from results.report.defect_search import build_search_report
     from results.tables import line
@@ -170,7 +170,7 @@ def _run(options: argparse.Namespace, plan: "SearchPlan", directory: Path, worke
             )
         except HarnessFailure as failure:
             raise HarnessFailure(f"{failure}; to continue, run: {command}") from None
-    page = build_search_report(directory / PAGE_FILE, result, command)
+    page = build_search_report(directory / SEARCH_PAGE, result, command)
     if options.json:
         print_json({**result, "report": str(page)})
     else:

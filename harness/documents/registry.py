@@ -15,6 +15,7 @@ from harness.documents import (
     output_schema,
     profiles,
     protocol,
+    readme,
     results,
     rules,
     selectors,
@@ -38,6 +39,7 @@ class Document:
 
 
 DOCUMENTS: tuple[Document, ...] = (
+    Document(path="README.md", text=readme.document),
     Document(path="docs/anomalies.md", text=anomalies.document),
     Document(path="docs/commands.md", text=commands.document),
     Document(path="docs/defects.md", text=defects.document),

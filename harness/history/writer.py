@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from harness.errors import HarnessFailure
+from harness.history.arrow import start_arrow
 from harness.history.journal import (
     JOURNAL_TABLES,
     encode_frame,
@@ -66,9 +67,7 @@ class HistoryWriter:
         self._merged = 0
         self._tables: dict[str, pa.Table] | None = None
         self._file: int | None = None
-        # Arrow imports pandas when it converts its first list. That takes a third of a second and opens files,
-        # which a simulated world forbids once it runs.
-        pa.array([0])
+        start_arrow()  # now, because it opens files, which a simulated world forbids once it runs
         if directory is not None:
             self._file = _create_journal(directory)
 

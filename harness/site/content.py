@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.campaigns.files import NIGHTLY
+from harness.campaigns.files import NIGHTLY, PAGE_FILES
 from harness.campaigns.listing import CampaignEntry, list_campaigns
-from harness.campaigns.night_outputs import PAGE_FILE, RESULT_FILE
+from harness.campaigns.night_outputs import RESULT_FILE
 from harness.errors import HistoryError
 from results.layout import RunFiles
 from results.report.site import Campaign, render_index
@@ -16,8 +16,6 @@ from results.store import RunEntry, RunStore, read_json
 
 RUNS_MAX = 2000
 """Runs that the index lists, the newest; with more, a browser takes seconds for a search."""
-
-COMPARE_PAGE = "compare.html"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +76,8 @@ def _changed_ns(path: Path) -> int:
 
 
 def _campaign(entry: CampaignEntry) -> Campaign:
-    is_night = entry.kind == NIGHTLY
-    page = entry.directory / (PAGE_FILE if is_night else COMPARE_PAGE)
+    page = PAGE_FILES.get(entry.kind, "")
+    has_page = bool(page) and (entry.directory / page).is_file()
     return Campaign(
         name=entry.name,
         kind=entry.kind or "unreadable",
@@ -92,7 +90,7 @@ def _campaign(entry: CampaignEntry) -> Campaign:
         systems=tuple(dict.fromkeys(arm.system for arm in entry.arms)),
         profiles=tuple(dict.fromkeys(arm.profile for arm in entry.arms)),
         worlds=tuple(dict.fromkeys(arm.world for arm in entry.arms)),
-        page=f"{entry.name}/{page.name}" if page.is_file() else "",
+        page=f"{entry.name}/{page}" if has_page else "",
     )
 
 

@@ -28,6 +28,9 @@ PARTITION_FIGURES_MAX = 12
 """Partitions drawn; those with losses or anomalies come first."""
 
 COVERAGE_ROWS_MAX = 50
+COVERAGE_COLUMNS_MAX = 8
+"""A table with more columns is turned, if it has no more rows than that."""
+
 RAW_MAX = 4000
 """Characters of JSON that are shown."""
 
@@ -71,6 +74,18 @@ class CoverageTable:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, list[str]], ...]
     omitted: int
+
+    def transposed(self) -> "CoverageTable":
+        """Returns the same numbers with one column per thing, so that few things fit on a page."""
+        cells = zip(*(texts for _, texts in self.rows), strict=True)
+        return CoverageTable(
+            name=self.name,
+            columns=tuple(name for name, _ in self.rows),
+            rows=tuple(
+                (column, list(row)) for column, row in zip(self.columns, cells, strict=True)
+            ),
+            omitted=self.omitted,
+        )
 
 
 def build_report(run_dir: Path) -> Path:
@@ -279,14 +294,14 @@ def coverage_tables_of(run: RunData) -> list[CoverageTable]:
             (str(name), [_number_text(row[column]) if column in row else "" for column in columns])
             for name, row in list(value.items())[:COVERAGE_ROWS_MAX]
         ]
-        tables.append(
-            CoverageTable(
-                name=str(key).replace("_", " "),
-                columns=tuple(str(column).replace("_", " ") for column in columns),
-                rows=tuple(rows),
-                omitted=max(len(value) - COVERAGE_ROWS_MAX, 0),
-            )
+        table = CoverageTable(
+            name=str(key).replace("_", " "),
+            columns=tuple(str(column).replace("_", " ") for column in columns),
+            rows=tuple(rows),
+            omitted=max(len(value) - COVERAGE_ROWS_MAX, 0),
         )
+        is_wide = len(rows) <= COVERAGE_COLUMNS_MAX < len(columns)
+        tables.append(table.transposed() if is_wide else table)
     return tables
 
 

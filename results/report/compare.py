@@ -25,7 +25,7 @@ NAME_MAX = 22
 _ROUNDING = 1e-9
 _OTHERS = ("invalid", "unknown", "errors", "violations")
 _FACTS = ("system", "profile", "eligible leader replicas", "environment", "times multiplied by")
-_WIDTH, _LEFT, _RIGHT, _ROW = 900, 150, 70, 44
+_WIDTH, _LEFT, _RIGHT, _ROW = 640, 150, 70, 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,7 +315,7 @@ def _bar_figure(name: str, values: Sequence[tuple[str, float | None]]) -> Markup
                 rx=3,
             )
         )
-        parts.append(element("text", f"{value:,.6g}", x=_LEFT + max(width, 1.0) + 6, y=top + 15))
+        parts.append(element("text", f"{value:,.0f}", x=_LEFT + max(width, 1.0) + 6, y=top + 15))
     return _figure(joined(parts), 12 + 34 * len(known), name)
 
 
@@ -337,6 +337,6 @@ def _figure(body: Markup, height: float, name: str) -> Markup:
         "svg",
         element("title", name) + body,
         viewBox=f"0 0 {_WIDTH} {height:g}",
-        class_="chart",
+        class_="chart fits",
         role="img",
     )

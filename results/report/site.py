@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from results.report.build import environment
 from results.report.night_charts import number_text, trends_of
-from results.report.site_facts import QUANTILES, RunFacts
+from results.report.site_facts import QUANTILES, RunFacts, started_text
 from results.report.svg import element, joined, ticks, titled
 
 DAYS_MAX = 60
@@ -36,6 +36,11 @@ class Campaign:
     profiles: tuple[str, ...]
     worlds: tuple[str, ...]
     page: str
+
+    @property
+    def day(self) -> str:
+        """The ISO date on which it began (UTC); empty if that is not known."""
+        return started_text(self.started)[:10]
 
     @property
     def words(self) -> str:

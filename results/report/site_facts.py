@@ -80,7 +80,7 @@ def run_facts(entry: RunEntry) -> RunFacts:
         id=entry.id,
         experiment=entry.experiment,
         seed=entry.seed,
-        started=_started(entry.directory.name),
+        started=started_text(entry.directory.name),
         verdict=entry.verdict,
         lost=entry.unexcused_lost_records,
         system=f"{summary.get('system', '')} {version}".strip(),
@@ -142,7 +142,8 @@ def _json_or_empty(files: RunFiles, name: str) -> Mapping[str, Any]:
         return {}
 
 
-def _started(name: str) -> str:
+def started_text(name: str) -> str:
+    """Returns date and time (UTC) of the stamp with which a name begins; empty if it has none."""
     try:
         return parse_stamp(name).strftime("%Y-%m-%d %H:%M:%S")
     except ValueError:

@@ -178,6 +178,22 @@ print([name for name in {HEAVY!r} if name in sys.modules])
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_a_short_run_loads_only_what_it_needs(tmp_path: Path) -> None:
+    """From the command to the verdict, most of the time of a short run is that of imports."""
+    unneeded = ("pandas", "pyspark", "docker", "paramiko", "starlette", "checkers.jobs.huge")
+    code = f"""
+import sys
+from harness.cli.main import main
+arguments = ["reproduce", "last-replica-standing", "--profile", "kafka-4.0", "--quiet"]
+assert main([*arguments, "--results", {str(tmp_path)!r}]) == 1
+print([name for name in {unneeded!r} if name in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_every_help_text_starts_with_a_verb_and_a_small_letter() -> None:
     """The first word is an imperative; a description of a thing would start with an article."""
     for parser in parsers(build_parser()):

@@ -7,18 +7,51 @@ from pathlib import Path
 
 import pytest
 
+from harness.campaigns.night_outputs import close_night
 from harness.site.content import SiteContent
 from harness.site.static import write_site
 from results.report.build import build_report
 from results.report.compare import build_compare_report
+from results.report.defect_search import build_search_report
+from results.report.matrix import build_matrix_report
 from results.store import RunStore
 from tests.browser import CHROMIUM, MISSING, Browser, chromium
 from tests.report.made_up_run import make_lost_run
+from tests.unit.harness.campaigns.made_up_nights import LOSS, write_night
+from tests.unit.harness.campaigns.made_up_nights import row as night_row
 
 AXE = Path(sys.prefix) / "node_modules/axe-core/axe.min.js"
 INSTALL_AXE = "npm install --prefix .venv --no-save axe-core@4.10.3"
 SERIOUS = ("serious", "critical")
 FIRST = "#partitions svg.chart"
+PAPER_WIDTH = 718
+"""CSS pixels between the margins of a sheet of A4."""
+
+SCROLLING = """Array.from(document.querySelectorAll('.scroll'))
+    .filter(one => one.scrollWidth > one.clientWidth + 1 && !one.querySelector('svg[data-end]'))
+    .map(one => one.textContent.trim().slice(0, 60))"""
+_TEXTS = """Array.from(document.querySelectorAll('svg.chart')).flatMap(chart =>
+    Array.from(chart.querySelectorAll('text')).filter(text => text.getClientRects().length
+        && getComputedStyle(text).visibility === 'visible' && text.textContent.trim())
+        .map(text => ({chart, text, box: text.getBoundingClientRect()})))"""
+CLIPPED = f"""{_TEXTS}.filter(one => {{
+    const around = one.chart.getBoundingClientRect();
+    return one.box.left < around.left - 1 || one.box.right > around.right + 1
+        || one.box.top < around.top - 1 || one.box.bottom > around.bottom + 1;
+}}).map(one => one.text.textContent)"""
+OVERLAPPING = f"""(function () {{
+    const texts = {_TEXTS}, found = [];
+    texts.forEach((one, index) => texts.slice(index + 1).forEach(other => {{
+        const names = [one, other].filter(each => each.text.closest('.names')).length;
+        const width = Math.min(one.box.right, other.box.right) - Math.max(one.box.left, other.box.left);
+        const height = Math.min(one.box.bottom, other.box.bottom) - Math.max(one.box.top, other.box.top);
+        // Names of lanes have a ground of their own, under which texts scroll.
+        if (one.chart === other.chart && names !== 1 && width > 3 && height > 4) {{
+            found.push(one.text.textContent + ' | ' + other.text.textContent);
+        }}
+    }}));
+    return found;
+}})()"""
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason=MISSING)]
 
@@ -33,6 +66,53 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """One browser for all tests of this module, because its start takes seconds."""
     with chromium(tmp_path_factory.mktemp("profile")) as browser:
         yield browser
+
+
+@pytest.fixture(scope="module")
+def pages(report: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Every kind of page."""
+    folder = tmp_path_factory.mktemp("pages")
+    arm = {
+        "runs": 10,
+        "runs_with_unexcused_loss": 2,
+        "loss_rate_interval": [0.05, 0.5],
+        "unexcused_lost_records": 12345,
+        "unavailable_ms_median": 120.25,
+    }
+    arms = [{"name": "profile=kafka-4.0", **arm}, {"name": "profile=kafka-4.1", **arm}]
+    outcome = {"predicted": "weak+visible", "run": "a/b"}
+    cells = {f"kafka-3.{number}": {**outcome, "seen": "weak+visible"} for number in range(4)}
+    cells["kafka-4.0"] = {**outcome, "seen": "weak"}
+    row = {"variant": "V4", "title": "records with acks=1 on the last replica", "cells": cells}
+    matrix = {
+        **{"scenario": "last-replica-standing", "on": "simulation", "as_predicted": 4, "cells": 5},
+        **{"columns": list(cells), "rows": [row]},
+    }
+    command = f"laststand run {folder}/search-20260101T000000Z/any-clients.toml --seed 3"
+    seen = {"status": "found", "runs": 4, "cpu_s": 2.5, "seed": 3, "what": "offset-reused, " * 9}
+    defect = {"id": "any", "name": "ack-at-min-isr-copies", "profile": "kafka-4.1"}
+    search = {
+        **{"found": 1, "found_by_clients": 1, "harmful": 1, "runs": 9, "runs_max": 500},
+        **{"cpu_s_max": 180.0, "unfinished": 0, "wrong": [], "errors": []},
+        "defects": [{**defect, "monitor": None, "clients": {**seen, "command": command}}],
+    }
+    job = {"name": "random", "experiment": "elr-compare", "system": "reference"}
+    jobs = [{**job, "profile": "kafka-4.1", "world": "simulation", "kind": "random"}]
+    night = write_night(folder / "nights", "2026-11-22", [night_row("random", 1, LOSS)], jobs)
+    close_night(night, root=str(folder / "tables"), known={})
+    return {
+        "report": report,
+        "index": write_site(SiteContent(RunStore(report.parents[2])), folder / "site"),
+        "comparison": build_compare_report(
+            folder / "compare.html", {"arms": arms, "mcnemar_p": 0.5}
+        ),
+        "matrix": build_matrix_report(folder / "matrix.html", matrix, "laststand again"),
+        "search": build_search_report(folder / "search.html", search, "laststand again"),
+        "night": night / "nightly.html",
+    }
+
+
+PAGES = ("report", "index", "comparison", "matrix", "search", "night")
 
 
 def time_of(browser: Browser) -> list[float]:
@@ -158,6 +238,36 @@ def test_names_stay_visible_and_nothing_overflows_on_a_narrow_screen(
     browser.wait(f"({names}).every(pair => pair[1] > 0 && pair[0] >= 0 && pair[0] < 40)")
 
 
+@pytest.mark.parametrize("width", [1400, 700])
+@pytest.mark.parametrize("page", PAGES)
+def test_nothing_is_clipped_or_overlaps(
+    browser: Browser, pages: dict[str, Path], page: str, width: int
+) -> None:
+    browser.resize(width)
+    browser.open(pages[page].as_uri())
+    browser.value("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    assert browser.value(SCROLLING) == [], "only charts of time scroll inside of the page"
+    assert browser.value(CLIPPED) == []
+    assert browser.value(OVERLAPPING) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_nothing_is_cut_off_on_paper(browser: Browser, pages: dict[str, Path], page: str) -> None:
+    browser.resize(PAPER_WIDTH)
+    browser.open(pages[page].as_uri())
+    browser.send("Emulation.setEmulatedMedia", media="print")
+    try:
+        assert browser.value("document.documentElement.scrollWidth") <= PAPER_WIDTH
+        plain = browser.value(
+            "Array.from(document.querySelectorAll('.legend i')).filter("
+            "one => getComputedStyle(one).printColorAdjust !== 'exact').length"
+        )
+        assert plain == 0, "colours that a browser leaves out"
+    finally:
+        browser.send("Emulation.setEmulatedMedia", media="")
+
+
 def test_keys_reach_the_zoom_and_change_it(browser: Browser, report: Path) -> None:
     browser.resize(1400)
     browser.open(report.as_uri())
@@ -190,25 +300,12 @@ def test_print_shows_all_and_no_controls(browser: Browser, report: Path, tmp_pat
 
 @pytest.mark.skipif(not AXE.is_file(), reason=f"run: {INSTALL_AXE}")
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("page", ["report", "comparison", "index"])
+@pytest.mark.parametrize("page", PAGES)
 def test_axe_finds_no_serious_violation(
-    browser: Browser, report: Path, tmp_path: Path, page: str, theme: str
+    browser: Browser, pages: dict[str, Path], page: str, theme: str
 ) -> None:
-    path = report
-    if page == "index":
-        path = write_site(SiteContent(RunStore(report.parents[2])), tmp_path / "site")
-    if page == "comparison":
-        arm = {
-            "runs": 10,
-            "runs_with_unexcused_loss": 2,
-            "loss_rate_interval": [0.05, 0.5],
-            "unexcused_lost_records": 12,
-            "unavailable_ms_median": 120.0,
-        }
-        arms = [{"name": "profile=kafka-4.0", **arm}, {"name": "profile=kafka-4.1", **arm}]
-        path = build_compare_report(tmp_path / "compare.html", {"arms": arms, "mcnemar_p": 0.5})
     browser.resize(1400)
-    browser.open(f"{path.as_uri()}#theme={theme}")
+    browser.open(f"{pages[page].as_uri()}#theme={theme}")
     browser.value("document.querySelectorAll('details').forEach(one => { one.open = true; })")
     browser.value(AXE.read_text(encoding="utf-8") + "\n;true")
     found = browser.value(

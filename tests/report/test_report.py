@@ -558,6 +558,21 @@ def with_unseen(run_dir: Path, unseen: object, places: int = 1) -> str:
     return build_report(run_dir).read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(("places", "is_turned"), [(3, True), (9, False)])
+def test_a_wide_table_of_few_partitions_has_one_column_for_each(run_dir, places, is_turned):
+    files = RunFiles(run_dir)
+    verdict = json.loads(files.verdict.read_text(encoding="utf-8"))
+    numbers = {f"number {index}": 100 + index for index in range(9)}
+    verdict["coverage"]["by_partition"] = {f"t-{place}": numbers for place in range(places)}
+    write_json(files.verdict, verdict)
+    page = build_report(run_dir).read_text(encoding="utf-8")
+    assert ('<th class="n">t-2</th>' in page) is is_turned
+    assert ('<th class="n">number 4</th>' in page) is not is_turned
+    cells = '<td class="n">104</td>'
+    assert (cells * places in page) is is_turned
+    assert page.count(cells) == places
+
+
 def test_unseen_records_are_a_chart_with_title_units_and_values(run_dir):
     page = with_unseen(run_dir, {"at_ms": [0, 4000, 8000], "count": [0, 1200, 3]})
     Page(page)

@@ -59,6 +59,20 @@ def test_a_user_filters_searches_and_compares_runs_on_a_site_from_disk(
     browser.click("button[type=reset]")
     browser.wait(f"{SHOWN} === 4")
 
+    choose = """(function () {{
+        const day = document.getElementById('{}');
+        day.value = '{}';
+        day.dispatchEvent(new Event('input', {{bubbles: true}}));
+    }})()"""
+    browser.value(choose.format("from", "2026-02-01"))
+    browser.wait(f"{SHOWN} === 3")
+    browser.value(choose.format("to", "2026-02-01"))
+    browser.wait(f"{SHOWN} === 0")
+    browser.value(choose.format("from", ""))
+    browser.wait(f"{SHOWN} === 1")
+    browser.click("button[type=reset]")
+    browser.wait(f"{SHOWN} === 4")
+
     assert browser.value("document.getElementById('compare').disabled")
     browser.click("tr[data-verdict=invalid] input")
     browser.click("tr[data-profile='kafka-4.1'] input")

@@ -36,6 +36,7 @@ def add_parser(commands: Subcommands) -> None:
 def demo(options: argparse.Namespace) -> int:
     """Shows the bug with ELR off, its absence with ELR on, and a small comparison."""
     from harness.campaigns.compare import compare_plan, run_campaign
+    from harness.campaigns.files import COMPARE_PAGE
     from harness.campaigns.plan import store_plan
     from harness.runs import experiment_file as experiments
     from harness.runs.execute import judge, record
@@ -64,7 +65,7 @@ def demo(options: argparse.Namespace) -> int:
         campaign = new_folder(store.root, "demo-compare")
         store_plan(plan, campaign)
         result = run_campaign(plan, campaign, workers, progress)
-    compare_report = build_compare_report(campaign / "compare.html", result)
+    compare_report = build_compare_report(campaign / COMPARE_PAGE, result)
     reports = [str(RunFiles(directory).report) for directory in directories]
     as_predicted = all(summary["as_predicted"] for summary in summaries)
     if options.json:

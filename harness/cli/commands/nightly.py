@@ -196,7 +196,8 @@ def _run(
     known: "Mapping[str, KnownFailure]",
     store: RunStore,
 ) -> int:
-    from harness.campaigns.night_outputs import PAGE_FILE, append_step_summary, close_night
+    from harness.campaigns.files import NIGHT_PAGE
+    from harness.campaigns.night_outputs import append_step_summary, close_night
     from harness.campaigns.nightly import run_night
     from harness.campaigns.remote import copied
     from harness.campaigns.triage import RESOLVED_AFTER_NIGHTS
@@ -239,7 +240,7 @@ def _run(
             failed = closed["sentence"] if is_failure else None
             print_json({**_without_schema(closed), "directory": str(directory), "error": failed})
         else:
-            page = directory / PAGE_FILE
+            page = directory / NIGHT_PAGE
             show(job_table(result), line(""), *night_parts(closed), line(f"page: {page}"))
     code: int = closed["exit_code"]
     return code

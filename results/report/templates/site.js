@@ -4,6 +4,7 @@
   var all = function (selector) { return Array.prototype.slice.call(document.querySelectorAll(selector)); };
   var items = all("tr.item"), filters = all("select[data-filter]");
   var search = document.getElementById("search"), found = document.getElementById("found");
+  var from = document.getElementById("from"), to = document.getElementById("to");
 
   // Filters and search: what is not wanted is hidden, and the address keeps the choice.
   function apply() {
@@ -13,6 +14,9 @@
         filters.every(function (filter) {
           return !filter.value || item.dataset[filter.dataset.filter].split(" ").indexOf(filter.value) >= 0;
         });
+      // Days are ISO dates, which compare as text. What has no date does not fit a choice of dates.
+      fits = fits && (!from.value || item.dataset.day >= from.value) &&
+        (!to.value || (item.dataset.day !== "" && item.dataset.day <= to.value));
       item.hidden = !fits;
       shown += fits ? 1 : 0;
     });
@@ -20,6 +24,7 @@
   }
   search.addEventListener("input", apply);
   filters.forEach(function (filter) { filter.addEventListener("change", apply); });
+  [from, to].forEach(function (day) { day.addEventListener("input", apply); });
   document.querySelector("form.search").addEventListener("submit", function (event) { event.preventDefault(); });
   document.querySelector("form.search").addEventListener("reset", function () { setTimeout(apply, 0); });
   apply();

@@ -1,9 +1,11 @@
 from itertools import product
 from math import comb, factorial, sqrt
+from random import Random
 
 import pytest
 
 from harness.campaigns.statistics import (
+    Z_95,
     holm_adjusted,
     mcnemar_exact_p,
     median,
@@ -105,3 +107,29 @@ def test_holms_method_keeps_the_order_and_never_exceeds_one() -> None:
     assert holm_adjusted([0.04]) == [0.04]
     assert holm_adjusted([0.04, 0.01, 0.03]) == [0.06, 0.03, 0.06]
     assert holm_adjusted([0.9, 0.8]) == [1.0, 1.0]
+
+
+def test_mcnemar_is_scipys_exact_binomial_test() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    splits = [*product(range(12), repeat=2), (0, 200), (37, 61), (3, 997), (500, 501)]
+    for first, second in splits:
+        if first + second:
+            expected = stats.binomtest(first, first + second, 0.5).pvalue
+            assert mcnemar_exact_p(first, second) == pytest.approx(expected, rel=1e-9)
+
+
+def test_wilson_intervals_are_scipys() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    assert pytest.approx(stats.norm.ppf(0.975), rel=1e-12) == Z_95
+    counts = [(events, runs) for runs in range(1, 26) for events in range(runs + 1)]
+    for events, runs in [*counts, (0, 100_000), (3, 100_000), (99_999, 100_000)]:
+        expected = stats.binomtest(events, runs).proportion_ci(0.95, method="wilson")
+        assert wilson_interval(events, runs) == pytest.approx(tuple(expected), abs=1e-12)
+
+
+def test_the_median_is_the_quantile_of_scipy() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    draw = Random(5)
+    for size in range(1, 40):
+        values = [draw.uniform(-1e6, 1e6) for _ in range(size)]
+        assert median(values) == pytest.approx(stats.scoreatpercentile(values, 50), rel=1e-12)

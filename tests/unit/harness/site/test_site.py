@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 import uvicorn
 
+from harness.campaigns.files import COMPARE_PAGE, PLAN_FILE, SEARCH, SEARCH_FILE, SEARCH_PAGE
 from harness.errors import UsageError
 from harness.site import content as content_module
 from harness.site.content import SiteContent
@@ -74,6 +75,21 @@ def test_the_index_lists_runs_campaigns_and_nights_with_their_pages(root: Path) 
     for chart in ("Runs per day", "Findings", "Speed"):
         assert chart in page
     assert "http" not in re.sub(r"http-equiv", "", page)
+
+
+def test_each_kind_of_campaign_links_its_own_page(root: Path) -> None:
+    search = root / "search-20260104T000000Z"
+    search.mkdir()
+    write_json(
+        search / PLAN_FILE,
+        {"kind": SEARCH, "started": "20260104T000000Z", "arms": []},
+    )
+    empty = {"errors": [], "wrong": [], "unfinished": 0, "runs": 5}
+    write_json(search / SEARCH_FILE, empty)
+    (search / COMPARE_PAGE).write_text("of another kind", encoding="utf-8")
+    assert f'href="{search.name}/' not in SiteContent(RunStore(root)).index()
+    (search / SEARCH_PAGE).write_text("<!doctype html>", encoding="utf-8")
+    assert f'<a href="{search.name}/search.html">' in SiteContent(RunStore(root)).index()
 
 
 def test_two_runs_can_be_compared_by_configuration_schedule_verdict_and_latency(root: Path) -> None:
