@@ -22,7 +22,7 @@ def row(seed: int, *, cut: bool = True, reason: str = "", **values: Any) -> dict
     verdict = "valid" if cut and not reason else "unknown"
     reasons = [one for one in ("" if cut else never_took_effect("cut"), reason) if one]
     found = {"verdict": verdict, "reasons": reasons, "unknown_reason": reason}
-    return made_up_row(request, fault_families=families, **{**found, **values})
+    return made_up_row(request, **{"fault_families": families, **found, **values})
 
 
 def effects_of(*rows: dict[str, Any]) -> CampaignEffects:
