@@ -64,7 +64,8 @@ def explain(options: argparse.Namespace) -> int:
     else:
         rest = [] if options.anomaly else [one for one in found if one not in chosen]
         again = command_for(options, directory, "explain", *(one.id for one in rest[:1]))
-        show(*_parts(run, chosen), *_others(rest, again))
+        repeat = command_for(options, directory, "replay")
+        show(*_parts(run, chosen), *_repeat(chosen, repeat), *_others(rest, again))
     return exit_codes.VALID
 
 
@@ -120,6 +121,15 @@ def _argument(one: "Argument") -> "Iterator[RenderableType]":
     for place, text in enumerate(one.otherwise):
         rows.append(("otherwise" if place == 0 else "", text))
     yield table(("what", "text"), rows, header=False, folding={"text"})
+
+
+def _repeat(chosen: "Sequence[Argument]", command: str) -> "Iterator[RenderableType]":
+    """Yields the command that repeats a stuck run, which has no operations to look at."""
+    from results.tables import line
+
+    if any(one.id == "stuck" for one in chosen):
+        yield line("")
+        yield line(f"repeat the run: {command}")
 
 
 def _others(rest: "Sequence[Argument]", command: str) -> "Iterator[RenderableType]":

@@ -129,7 +129,14 @@ def test_a_run_records_its_promises_first_and_its_end_last() -> None:
     killed, ended = HistoryWriter(None), HistoryWriter(None)
     for history in (killed, ended):
         record_promises(history, experiment)
-    record_end(ended, experiment, final_phase_complete=True, incomplete_reason="")
+    record_end(
+        ended,
+        experiment,
+        final_phase_complete=True,
+        incomplete_reason="",
+        healed_ns=40,
+        ended_ns=50,
+    )
     begun = context_from_facts(killed.close()["run_facts"])
     assert begun == RunContext(
         profile="kafka-4.0",
@@ -137,12 +144,21 @@ def test_a_run_records_its_promises_first_and_its_end_last() -> None:
         min_isr=2,
         replication_factor=2,
         unclean_election_enabled=True,
-        checkers=("linearizability", "lost-acked", "replicas", "measures", "consumer-group"),
+        checkers=(
+            "linearizability",
+            "lost-acked",
+            "replicas",
+            "measures",
+            "progress",
+            "consumer-group",
+        ),
         final_phase_complete=False,
         incomplete_reason="the harness died before the run was over",
+        stuck_after_ms=6000,
     )
     facts = ended.close()["run_facts"]
     assert facts.num_rows == 1
     finished = context_from_facts(facts)
     assert finished is not None
     assert (finished.final_phase_complete, finished.incomplete_reason) == (True, "")
+    assert (finished.healed_ns, finished.ended_ns) == (40, 50)
