@@ -14,6 +14,8 @@ from harness.runs.experiment import Experiment
 HARNESS_DIED = "the harness died before the run was over"
 STUCK_TIMEOUTS = 10
 """After so many election timeouts without progress a healed partition is stuck. Nothing that works takes two."""
+STUCK_REAL_MS_MIN = 30_000
+"""In real environments a process on a busy machine may take seconds to start."""
 
 
 def promises_of(experiment: Experiment) -> Promises:
@@ -46,7 +48,8 @@ def _stuck_after_ms(experiment: Experiment) -> int:
     if not isinstance(system, HasElectionTimeout):
         return 0
     timeout_ms = system.election_timeout_ms(experiment.timings, experiment.properties)
-    return round(STUCK_TIMEOUTS * timeout_ms * experiment.time_scale)
+    least_ms = 0 if experiment.environment.is_simulated else STUCK_REAL_MS_MIN
+    return round(max(STUCK_TIMEOUTS * timeout_ms, least_ms) * experiment.time_scale)
 
 
 def without_end(context: RunContext) -> RunContext:
