@@ -311,6 +311,15 @@ _ROWS = (
         "limit recovery_max_ms of the experiment",
     ),
     (
+        "stuck",
+        "fresh",
+        "After everything was healed, a partition made no progress until the run ended, although the replicas that"
+        " it needs were up and connected: it had no leader, its ISR stayed below min ISR, appends or reads failed"
+        " all the time, or a replica stayed out of the ISR.",
+        "one per partition",
+        "replicated logs make progress while a majority is alive and connected; limit stuck_after_ms",
+    ),
+    (
         "invariant-broken",
         "integrity",
         "A node broke one of the reference system's invariants, crashed, or ended without a fault.",

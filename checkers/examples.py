@@ -14,6 +14,8 @@ Histories are text, because people read them: tests turn the text into tables an
     checker idempotent-producer                          a checker that the run names in addition
     fault on b1 [10, 40]                                 when it was injected and healed
     recovery limit 20                                    recovery_max_ms; here all times are milliseconds
+    healed at 40, ended at 70, stuck after 20            the final phase did not end; times in milliseconds
+    state at 30: no leader, ISR 1                        a committed state; the replicas are 1 and 2
 """
 
 from dataclasses import dataclass
@@ -457,6 +459,18 @@ fault on b1 [10, 40]
 1  p1  append -> ok at 1    [70, 75]
 """,
     ),
+    "stuck": _example(
+        """
+healed at 40, ended at 70, stuck after 20
+state at 30: no leader, ISR 1
+0  p0  append -> info       [10, ...]
+""",
+        """
+healed at 40, ended at 70, stuck after 20
+state at 30: no leader, ISR none
+0  p0  append -> info       [10, ...]
+""",
+    ),
     "invariant-broken": _example(
         """
 violation INV-1 two leaders of one epoch
@@ -487,6 +501,7 @@ PRODUCED_BY: dict[str, tuple[str, ...]] = {
     "lost-ack": ("B-19",),
     "end-regression": ("B-00", "B-33"),
     "invariant-broken": ("B-35", "B-36"),
+    "stuck": ("B-32",),
     "committed-offset-regressed": ("B-55", "B-56"),
     "double-ownership": ("B-57",),
 }

@@ -102,6 +102,15 @@ MATRIX: tuple[Row, ...] = (
         rule="the experiment limits the time that a partition may take to recover (recovery_max_ms)",
     ),
     Row(
+        name="progress",
+        applies=lambda case: case.id == "stuck",
+        judgement=Judgement.FORBIDDEN,
+        rule=(
+            "a partition makes progress within some election timeouts once everything is healed and the replicas"
+            " that it needs are up and connected"
+        ),
+    ),
+    Row(
         name="observations of the log end may be stale",
         applies=lambda case: case.level == "fresh",
         judgement=Judgement.INFORMATIONAL,

@@ -578,6 +578,7 @@ UNPLANTED: dict[str, str] = {
     "out-of-sequence": _SESSIONS,
     "producer-gap": _SESSIONS,
     "slow-recovery": "it depends on a limit, which is not a matter of the history",
+    "stuck": "it needs a run whose final phase did not end",
     **dict.fromkeys(sorted(OF_TRANSACTIONS), "no built-in workload has transactions"),
 }
 """The other anomalies, and why there is no plant."""

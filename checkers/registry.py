@@ -23,6 +23,7 @@ BUILT_IN: dict[str, metadata.EntryPoint] = {
         ("lost-acked", "checkers.kernels.log_checkers:LOST_ACKED"),
         ("measures", "checkers.kernels.measures:MEASURES"),
         ("replicas", "checkers.kernels.replicas:REPLICAS"),
+        ("progress", "checkers.kernels.progress:PROGRESS"),
         (
             "idempotent-producer",
             "checkers.kernels.producer_sessions:IDEMPOTENT_PRODUCER",

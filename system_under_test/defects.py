@@ -354,7 +354,7 @@ _ALL: tuple[Defect, ...] = (
         origin="KAFKA-16540",
         rules=("ELR-9",),
         anomalies=("A",),
-        invariants=("INV-2",),
+        invariants=("INV-2", "INV-3"),
         sentence="The ELR keeps its members when min ISR is lowered, and the leader commits records without them.",
     ),
     Defect(

@@ -428,5 +428,5 @@ APPEND = WorkloadType(
     name="append",
     config=AppendConfig,
     make=AppendWorkload,
-    checkers=("linearizability", "lost-acked", "replicas", "measures"),
+    checkers=("linearizability", "lost-acked", "replicas", "measures", "progress"),
 )

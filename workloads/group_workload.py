@@ -143,5 +143,12 @@ CONSUMER_GROUP = WorkloadType(
     name="consumer-group",
     config=ConsumerGroupConfig,
     make=ConsumerGroupWorkload,
-    checkers=("linearizability", "lost-acked", "replicas", "measures", "consumer-group"),
+    checkers=(
+        "linearizability",
+        "lost-acked",
+        "replicas",
+        "measures",
+        "progress",
+        "consumer-group",
+    ),
 )

@@ -335,7 +335,10 @@ def compose(
         anomalies=tuple(anomalies),
         unexcused_lost_records=_lost(anomalies, Judgement.FORBIDDEN),
         excused_lost_records=_lost(anomalies, Judgement.EXCUSED),
-        coverage=_coverage(judgements, faults, acked_during),
+        coverage={
+            **_coverage(judgements, faults, acked_during),
+            "fault_families": fault_families(faults, context),
+        },
         levels=levels_of(anomalies, unknown),
     )
 
@@ -440,15 +443,21 @@ def _vacuous(
             f"only {acked_during} appends were acknowledged while a fault was in force; at least"
             f" {context.acked_during_faults_min} are needed for the faults to have tested anything"
         )
+    families = fault_families(faults, context)
+    return reasons + [never_took_effect(name) for name, took in families.items() if not took]
+
+
+def fault_families(faults: pa.Table, context: RunContext) -> dict[str, bool]:
+    """Returns whether each fault took effect that had to, by name."""
     required = required_faults(faults) if context.enabled_faults is None else context.enabled_faults
     healing = {row["fault"] for row in faults.to_pylist() if row["heals"]}
-    effective = {row["fault"] for row in harmful if row["took_effect"]}
-    reasons += [
-        f"the fault {name!r} never took effect"
-        for name in required
-        if name not in effective and name not in healing
-    ]
-    return reasons
+    effective = {row["fault"] for row in _harmful(faults) if row["took_effect"]}
+    return {name: name in effective for name in required if name not in healing}
+
+
+def never_took_effect(name: str) -> str:
+    """Returns the reason of a run whose enabled fault had no effect."""
+    return f"the fault {name!r} never took effect"
 
 
 def _coverage(

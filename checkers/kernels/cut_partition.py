@@ -24,6 +24,7 @@ from checkers.kernels.consumer_group import GroupFacts, group_coverage
 from checkers.kernels.cut_measures import CutMeasures, folded
 from checkers.kernels.history import I64, OK_SOMEWHERE
 from checkers.kernels.measures import MEASURED
+from checkers.kernels.progress import PROGRESS, may_be_stuck
 from checkers.kernels.remainder import Totals
 from checkers.kernels.slices import FreeAppends, SliceReport
 from checkers.kernels.suspects import Rules
@@ -41,6 +42,8 @@ def can_be_cut(context: RunContext) -> bool:
     if context.sparse_offsets or not context.log_ends_recorded:
         return False
     known = {*LOG_CHECKERS, GROUP_CHECKER, REPLICA_CHECKER, MEASURED}
+    if not may_be_stuck(context):
+        known.add(PROGRESS.name)  # it finds nothing
     names = {checker.name for checker in partition_checkers(context)}
     return names <= known and names >= set(LOG_CHECKERS)
 

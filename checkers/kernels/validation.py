@@ -254,6 +254,9 @@ def check_context(context: RunContext, where: str) -> None:
     """
     limits = {
         "clock_error_ns": (0, TIME_NS_MAX),
+        "healed_ns": (0, TIME_NS_MAX),
+        "ended_ns": (0, TIME_NS_MAX),
+        "stuck_after_ms": (0, OFFSET_MAX),
         "log_start_offset": (0, OFFSET_MAX),
         "acked_during_faults_min": (0, OFFSET_MAX),
         "min_isr": (1, 2**31 - 1),
@@ -261,7 +264,7 @@ def check_context(context: RunContext, where: str) -> None:
     }
     for column, (low, high) in limits.items():
         value = getattr(context, column)
-        if not low <= value <= high:
+        if value is not None and not low <= value <= high:
             raise HistoryError(
                 f"{where}, row 0: {column} is {value}, which is not between {low} and {high}; {REMEDY}"
             )

@@ -1,9 +1,117 @@
-"""What the faults of a run did, for searches that need more of a run than its row."""
+"""What the faults of a run did, and what follows from that for a campaign.
 
+A single run whose enabled fault had no effect is unknown. In a campaign other runs test that fault, so the
+campaign is unknown only if a fault took effect in fewer than half of the runs that enabled it, or if a run is
+unknown for another reason.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from checkers.kernels.compose import never_took_effect
+from harness.contracts.verdict import Validity, Verdict
 from harness.history.op import OpKind
 from harness.runs.result import RunResult
+
+SEEDS_LISTED_MAX = 20
+"""Seeds that a sentence names; the file of rows has every run."""
+
+
+def row_of_effects(verdict: Verdict) -> dict[str, Any]:
+    """Returns what the row of a run states about its faults.
+
+    Returns:
+        `fault_families`: whether each enabled fault took effect, by name. `unknown_reason`: why the run is
+        unknown, apart from faults without effect; empty if that is the only reason, or if it is not unknown.
+    """
+    families: dict[str, bool] = verdict.coverage["fault_families"]
+    without_effect = {never_took_effect(name) for name, took in families.items() if not took}
+    others = [reason for reason in verdict.reasons if reason not in without_effect]
+    is_unknown = verdict.validity is Validity.UNKNOWN
+    return {
+        "fault_families": families,
+        "unknown_reason": others[0] if is_unknown and others else "",
+    }
+
+
+@dataclass(slots=True)
+class _Seeds:
+    """Some runs: how many, and the first seeds of them. Mutable."""
+
+    count: int = 0
+    first: list[int] = field(default_factory=list)
+    are_more: bool = False
+
+    def add(self, seed: int) -> None:
+        self.count += 1
+        if seed in self.first:
+            return
+        if len(self.first) < SEEDS_LISTED_MAX:
+            self.first.append(seed)
+        else:
+            self.are_more = True
+
+    def __str__(self) -> str:
+        named = ", ".join(map(str, sorted(self.first)))
+        return f"seed{'' if len(self.first) == 1 else 's'} {named}" + (
+            " and others" if self.are_more else ""
+        )
+
+
+class CampaignEffects:
+    """Decides whether several runs of one experiment are unknown as a whole. Mutable: `add` counts a run."""
+
+    def __init__(self) -> None:
+        self._enabled: dict[str, int] = {}
+        self._without: dict[str, _Seeds] = {}
+        self._unknown = _Seeds()
+        self._reason = ""
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Counts a run; one that ended in an error shows nothing about its faults."""
+        if row["error"]:
+            return
+        # Rows of earlier versions have neither key: such a run is unknown for a reason that is not known.
+        for name, took_effect in row.get("fault_families", {}).items():
+            self._enabled[name] = self._enabled.get(name, 0) + 1
+            if not took_effect:
+                self._without.setdefault(name, _Seeds()).add(row["seed"])
+        if row["verdict"] == Validity.UNKNOWN:
+            default = next(iter(row["reasons"]), "")
+            if reason := row.get("unknown_reason", default):
+                self._reason = self._reason or reason
+                self._unknown.add(row["seed"])
+
+    @property
+    def families(self) -> dict[str, dict[str, int]]:
+        """In how many runs each fault was enabled, and in how many of them it took effect, by name."""
+        return {
+            name: {"enabled": enabled, "took_effect": enabled - self._without_effect(name)}
+            for name, enabled in sorted(self._enabled.items())
+        }
+
+    @property
+    def unknown_reasons(self) -> Sequence[str]:
+        """Why the runs are unknown as a whole, one sentence each, with fault and seeds; empty if they are not."""
+        reasons = []
+        for name, counts in self.families.items():
+            enabled, took_effect = counts["enabled"], counts["took_effect"]
+            if 2 * took_effect < enabled:
+                reasons.append(
+                    f"the fault {name!r} took effect in {took_effect} of the {enabled} runs that enabled it, "
+                    f"which is fewer than half; not with {self._without[name]}"
+                )
+        if self._unknown.count:
+            which = "1 run is" if self._unknown.count == 1 else f"{self._unknown.count} runs are"
+            reasons.append(
+                f"{which} unknown for another reason ({self._unknown}), the first one because: {self._reason}"
+            )
+        return reasons
+
+    def _without_effect(self, name: str) -> int:
+        seeds = self._without.get(name)
+        return 0 if seeds is None else seeds.count
 
 
 def effects_of(result: RunResult) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class CampaignEntry:
         started: When it began (`results.layout.utc_stamp`).
         arms: Its arms, or the jobs of a night.
         planned: How many runs it has; None if time limits them.
-        verdict: The worst of its runs: invalid, unknown or valid; "error" if runs ended in an error; "unfinished"
+        verdict: The worst of its arms: invalid, unknown or valid; "error" if runs ended in an error; "unfinished"
             while runs are missing, "unreadable" if a file is damaged.
         done: How many runs have a row.
         failing: How many of them are failing; None while it is unfinished.
@@ -154,18 +154,20 @@ def _with_search(entry: CampaignEntry) -> CampaignEntry:
     except FileNotFoundError:
         return replace(entry, verdict=UNFINISHED, done=_lines(entry.directory / ROWS_FILE))
     errors, wrong = len(result["errors"]), len(result["wrong"])
-    verdict = "error" if errors else "invalid" if wrong else "valid"
+    is_unknown = result.get("unknown_reasons") and result["found"] < len(result["defects"])
+    verdict = "error" if errors else "invalid" if wrong else "unknown" if is_unknown else "valid"
     if result["unfinished"]:
         verdict = UNFINISHED
     return replace(entry, verdict=verdict, done=int(result["runs"]), failing=errors + wrong)
 
 
 def worst_verdict(arms: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the worst verdict of the runs of several arms; "error" if runs ended in an error."""
-    for key, verdict in (("errors", "error"), ("invalid", "invalid"), ("unknown", "unknown")):
+    """Returns the worst verdict of several arms; "error" if runs ended in an error."""
+    for key, verdict in (("errors", "error"), ("invalid", "invalid")):
         if any(arm[key] for arm in arms):
             return verdict
-    return "valid"
+    # Results of earlier versions have no reasons: one unknown run made a campaign unknown.
+    return "unknown" if any(arm.get("unknown_reasons", arm["unknown"]) for arm in arms) else "valid"
 
 
 def _lines(path: Path) -> int:

@@ -87,7 +87,7 @@ def _sentence(summary: NightSummary, triage: Triage) -> str:
     if counts["resolved"]:
         parts.append(f"{counts['resolved']} resolved")
     if unknown:
-        parts.append(f"nothing is known of {', '.join(unknown)}")
+        parts.append(f"the verdict on {', '.join(unknown)} is unknown")
     repeated = sum(job.repeats for job in summary.jobs.values())
     noted = f" ({_count(repeated, 'repeat')} among them)" if repeated else ""
     return f"{', '.join(parts)} in {_count(summary.runs, 'run')}{noted}"
@@ -214,4 +214,10 @@ def _alarm(alarm: Mapping[str, Any], directory: Path) -> dict[str, Any]:
 
 
 def _job(job: JobSummary) -> dict[str, Any]:
-    return {**job_row(job), "is_simulated": job.job.is_simulated, "is_unknown": job.is_unknown}
+    reasons = job.unknown_reasons
+    return {
+        **job_row(job),
+        "is_simulated": job.job.is_simulated,
+        "is_unknown": bool(reasons),
+        "unknown_reasons": reasons,
+    }

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from harness.campaigns.effects import CampaignEffects
 from harness.campaigns.night import Job, NightPlan, Row, is_nondeterministic, replays
 from harness.campaigns.repeats import is_judged
 from harness.campaigns.statistics import median, wilson_interval
@@ -64,6 +65,7 @@ class JobSummary:
         repeats: How many of the runs repeat a real run with a finding.
         rate: How many of these had one of its findings again, of those that were judged.
         nondeterministic: Simulated runs that did not repeat.
+        effects: What the faults of the runs did.
     """
 
     job: Job
@@ -84,11 +86,20 @@ class JobSummary:
     repeats: int = 0
     rate: Rate = Rate()
     nondeterministic: int = 0
+    effects: CampaignEffects = field(default_factory=CampaignEffects)
 
     @property
-    def is_unknown(self) -> bool:
-        """Whether the job shows nothing: no run was judged valid or invalid."""
+    def shows_nothing(self) -> bool:
+        """Whether no run was judged valid or invalid."""
         return self.valid + self.invalid == 0
+
+    @property
+    def unknown_reasons(self) -> list[str]:
+        """Why the job is unknown as a whole, one sentence each; see `CampaignEffects`."""
+        reasons = list(self.effects.unknown_reasons)
+        if self.shows_nothing:
+            reasons.append(f"no run was judged valid or invalid ({self.runs} runs)")
+        return reasons
 
     @property
     def unavailable_ms_median(self) -> float | None:
@@ -114,6 +125,7 @@ class JobSummary:
         self.confirmed += confirmed
         self.replayed += replayed
         self.nondeterministic += is_nondeterministic(row)
+        self.effects.add(row)
         if row["error"]:
             self.errors += 1
             return

@@ -6,7 +6,8 @@ harness. Its signature is a hash of what does not depend on the seed:
 - the system: a bug of one system must not hide another system's;
 - what broke: the anomaly, or the invariant and its statement;
 - the expectation that was applied (the row of the matrix, by its name);
-- for an anomaly, the committed change at its decisive moment, for example "leader elected from the ELR";
+- for an anomaly, the committed change at its decisive moment, for example "leader elected from the ELR", or how a
+  partition is stuck, for example "no leader";
 - for an invariant, the most important role of the brokers that broke it, from committed metadata;
 - names of marks that report a truncation at these brokers, if the system records marks. They only group findings;
   no verdict reads them.
@@ -216,7 +217,8 @@ def _shown(run: _Run, anomaly: Anomaly) -> _Shown:
         return _Shown(anomaly, operations, election["at_ns"], by_election=True)
     partition = run.partitions.get((anomaly.topic, anomaly.partition))
     if not operations:
-        return _Shown(anomaly, operations, 0, by_election=False)
+        at_ns = anomaly.details.get("at_ns", 0)
+        return _Shown(anomaly, operations, at_ns if type(at_ns) is int else 0, by_election=False)
     end_ns = max(_end_ns(operation) for operation in operations)
     at_ns = partition.election_between(operations[0]["invoked_ns"], end_ns) if partition else None
     if at_ns is None:
@@ -248,7 +250,7 @@ def _of_anomaly(run: _Run, shown: _Shown, also: Sequence[str]) -> Finding:
         system=run.system,
         what=anomaly.id,
         expectation=_EXPECTATION_OF.get(anomaly.rule, anomaly.rule),
-        change=change,
+        change=change or str(anomaly.details.get("form", "")),
         marks=run.truncations(leaders, at_ns),
         also=also,
         at_ns=at_ns,

@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness.campaigns.effects import CampaignEffects
 from harness.campaigns.kept_runs import is_failing
 from harness.campaigns.statistics import (
     holm_adjusted,
@@ -43,11 +44,13 @@ class ArmTotals:
         self._wall_s = 0.0
         self._unavailable_ms = array("d")
         self._anomalies: dict[tuple[str, str], int] = {}
+        self._effects = CampaignEffects()
 
     def add(self, row: Row) -> None:
         """Counts one run."""
         counts = self._counts
         counts["runs"] += 1
+        self._effects.add(row)
         if row["error"]:
             return
         counts["judged"] += 1
@@ -77,6 +80,8 @@ class ArmTotals:
             ],
             "loss_rate_interval": list(interval),
             "errors": counts["runs"] - judged,
+            "fault_families": self._effects.families,
+            "unknown_reasons": list(self._effects.unknown_reasons),
         }
 
 

@@ -128,7 +128,7 @@ def triage_night(
     )
     seen = [row["signature"] for night in past for row in night.findings]
     missing = [name for name in dict.fromkeys([*known, *seen]) if name not in summary.groups]
-    tonight = frozenset(name for name, job in summary.jobs.items() if not job.is_unknown)
+    tonight = frozenset(name for name, job in summary.jobs.items() if not job.shows_nothing)
     absent = [_absent(name, past, known.get(name), tonight) for name in sorted(missing)]
     return Triage(
         findings=tuple(findings),
@@ -141,8 +141,8 @@ def triage_night(
 def exit_code_of(summary: NightSummary, triage: Triage) -> int:
     """Returns the exit code of a night.
 
-    255 if the harness failed or a simulated run did not repeat, 1 if a finding is new or open, 2 if a job was
-    judged neither valid nor invalid in any run, otherwise 0.
+    255 if the harness failed or a simulated run did not repeat, 1 if a finding is new or open, 2 if a job is
+    unknown, otherwise 0.
     """
     failing = [finding for finding in triage.findings if finding.fails]
     if any(job.nondeterministic for job in summary.jobs.values()):
@@ -157,8 +157,8 @@ def exit_code_of(summary: NightSummary, triage: Triage) -> int:
 
 
 def unknown_jobs(jobs: Mapping[str, JobSummary]) -> list[str]:
-    """Returns the names of jobs without a run that is valid or invalid: nothing is known of them."""
-    return [name for name, job in jobs.items() if job.is_unknown]
+    """Returns the names of the jobs that are unknown as a whole."""
+    return [name for name, job in jobs.items() if job.unknown_reasons]
 
 
 def _triaged(

@@ -31,7 +31,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
-from harness.campaigns.effects import effects_of
+from harness.campaigns.effects import effects_of, row_of_effects
 from harness.campaigns.forked import Ended, end_with_parent, run_in_child
 from harness.campaigns.kept_runs import is_failing, keep_error, keep_run, note_error
 from harness.campaigns.real_runs import STOP_S, hang_limit_s, remove_rest
@@ -87,13 +87,16 @@ ROW_KEYS = (
     "predicted",
     "replayed",
     "findings",
+    "fault_families",
+    "unknown_reason",
     "repeat",
     "repeated",
     "wall_s",
     "cpu_s",
 )
 """Keys of a row. `outcome`, `predicted`: of a scripted scenario, otherwise empty. `replayed`: see `Replayer`.
-`findings`: see `harness.campaigns.signature`. `repeat`, `repeated`: as in the request, 0 and empty without.
+`findings`: see `harness.campaigns.signature`. `fault_families`, `unknown_reason`: see
+`harness.campaigns.effects`. `repeat`, `repeated`: as in the request, 0 and empty without.
 `error`: why the run has no verdict. `not_stored`: why a run that had to be stored is not. `wall_s`: how long
 everything took. `cpu_s`: processor time of the simulation alone, without judging and storing."""
 
@@ -119,6 +122,7 @@ def run_seed(request: Mapping[str, Any]) -> dict[str, Any]:
         return row
     row = _row(request, summary)
     row.update(_outcome(experiment, verdict))
+    row.update(row_of_effects(verdict))
     row["findings"] = _findings(experiment, result, verdict, row)
     if request.get("effects"):
         row["effects"] = effects_of(result)
@@ -144,6 +148,7 @@ def run_real_seed(request: Mapping[str, Any]) -> dict[str, Any]:
         return failed_row(request, str(error))
     row = _row(request, summary)
     row.update(_outcome(experiment, verdict))
+    row.update(row_of_effects(verdict))
     row["findings"] = _findings(experiment, result, verdict, row)
     cpu_s = time.process_time() - cpu_began_s
     row.update(wall_s=time.perf_counter() - began_s, cpu_s=cpu_s)
@@ -238,6 +243,8 @@ def failed_row(request: Mapping[str, Any], error: str) -> dict[str, Any]:
         "predicted": "",
         "replayed": "",
         "findings": [],
+        "fault_families": {},
+        "unknown_reason": "",
         "repeat": request.get("repeat", 0),
         "repeated": list(request.get("repeated", ())),
         "wall_s": 0.0,

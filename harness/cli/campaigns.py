@@ -181,7 +181,7 @@ def _run(
 
 
 def _exit_code(result: Mapping[str, Any], *, is_comparison: bool) -> int:
-    """A completed comparison is valid whatever it found; a swarm has the verdict of its worst run."""
+    """A completed comparison is valid whatever it found; for a swarm see `harness.campaigns.effects`."""
     arms = result["arms"]
     if any(arm["errors"] for arm in arms):
         return exit_codes.FAILURE
@@ -189,7 +189,8 @@ def _exit_code(result: Mapping[str, Any], *, is_comparison: bool) -> int:
         return exit_codes.VALID
     if any(arm["invalid"] for arm in arms):
         return exit_codes.INVALID
-    return exit_codes.UNKNOWN if any(arm["unknown"] for arm in arms) else exit_codes.VALID
+    is_unknown = any(arm["unknown_reasons"] for arm in arms)
+    return exit_codes.UNKNOWN if is_unknown else exit_codes.VALID
 
 
 def campaign_parts(result: Mapping[str, Any]) -> "list[RenderableType]":
@@ -215,6 +216,11 @@ def campaign_parts(result: Mapping[str, Any]) -> "list[RenderableType]":
         )
     parts: list[RenderableType] = [table(("arm", *names), rows, right=names)]
     parts += [line(sentence) for sentence in comparison_sentences(result)]
+    parts += [
+        line(f"unknown: {arm['name']}: {reason}")
+        for arm in result["arms"]
+        for reason in arm["unknown_reasons"]
+    ]
     attention = result.get("attention", ())
     if attention:
         number = result.get("failing", len(attention))

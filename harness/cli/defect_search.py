@@ -71,7 +71,12 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
 
 
 def search_defects(options: argparse.Namespace) -> int:
-    """Runs a search, or the rest of one: 0, 1 if something is found with the defect off."""
+    """Runs a search, or the rest of one.
+
+    Returns:
+        0; 1 if something is found with the defect off; 2 if faults that rarely took effect may be why a defect was
+        not found.
+    """
     from harness.defects.search_plan import load_search, store_search
 
     workers = parse_workers(options)
@@ -179,7 +184,11 @@ def _run(options: argparse.Namespace, plan: "SearchPlan", directory: Path, worke
             show(line(f"to continue, run: {command}"))
     if result["errors"]:
         return exit_codes.FAILURE
-    return exit_codes.INVALID if result["wrong"] else exit_codes.VALID
+    if result["wrong"]:
+        return exit_codes.INVALID
+    # What was found was found, whatever other faults did.
+    is_unknown = result["unknown_reasons"] and result["found"] < len(result["defects"])
+    return exit_codes.UNKNOWN if is_unknown else exit_codes.VALID
 
 
 def _parts(result: Mapping[str, Any]) -> "Iterator[RenderableType]":

@@ -120,7 +120,10 @@ _SELFTEST = _form(
 )
 _CAMPAIGN = _form(
     {
-        "arms": ("array", "one object per setting: runs, verdicts, losses, rates"),
+        "arms": (
+            "array",
+            "one object per setting: runs, verdicts, losses, rates, and why it is unknown",
+        ),
     },
     {
         "report": ("string", "path of the page"),
@@ -277,6 +280,10 @@ OUTPUTS: Mapping[str, tuple[Form, ...]] = {
                 "found": ("integer", "number of defects that were found"),
                 "found_by_clients": ("integer", "number of defects that clients alone found"),
                 "harmful": ("integer", "number of defects that do clients harm"),
+                "unknown_reasons": (
+                    "array",
+                    "why what was not found proves little: faults that rarely took effect, and unknown runs",
+                ),
                 "unfinished": ("integer", "number of searches that had not reached their limits"),
                 "wrong": ("array", "what was found with the defect off"),
                 "errors": ("array", "runs that the harness could not finish"),

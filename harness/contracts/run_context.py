@@ -36,6 +36,11 @@ class RunContext:
         log_start_offset: Facts below it are dropped.
         recovery_max_ms: How long a partition may take after the last fault in force was healed until appends and
             polls succeed; 0 for no limit.
+        healed_ns: When every fault had been healed and every node been started for the final phase; None if the
+            run did not get so far, or if that is not known.
+        ended_ns: When the run ended, if its record shows what happened until then; otherwise None.
+        stuck_after_ms: How long after `healed_ns` a partition may take to make progress (anomaly `stuck`); 0 if
+            the system promises nothing.
         sparse_offsets: Whether offsets may be missing from a log; not in our own runs.
         log_ends_recorded: Whether log ends were observed; our own clients always ask for them.
         at_least_once: Whether producers sent an append again after a timeout, without idempotence; our own do not.
@@ -54,6 +59,9 @@ class RunContext:
     clock_error_ns: int = 0
     log_start_offset: int = 0
     recovery_max_ms: int = 0
+    healed_ns: int | None = None
+    ended_ns: int | None = None
+    stuck_after_ms: int = 0
     sparse_offsets: bool = False
     log_ends_recorded: bool = True
     at_least_once: bool = False

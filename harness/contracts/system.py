@@ -428,6 +428,20 @@ class Paced(Protocol):
 
 
 @runtime_checkable
+class HasElectionTimeout(Protocol):
+    """What a system may have besides: a promise to make progress while a majority is alive and connected."""
+
+    def election_timeout_ms(self, timings: str, properties: Mapping[str, str]) -> float:
+        """Returns the longest time after which a node that failed is replaced, or a new election begins.
+
+        Args:
+            timings: The set of timeouts.
+            properties: What an experiment sets besides.
+        """
+        ...
+
+
+@runtime_checkable
 class PropertyTaker(Protocol):
     """What a system may have besides: an experiment can set its properties under the system's own names."""
 

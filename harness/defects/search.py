@@ -13,6 +13,7 @@ from typing import Any
 
 from harness.campaigns.compare import run_command
 from harness.campaigns.crew import Crew, Request, Row
+from harness.campaigns.effects import CampaignEffects
 from harness.campaigns.engine import Engine, duration_text
 from harness.campaigns.files import SEARCH, SEARCH_FILE
 from harness.campaigns.row_log import RowLog
@@ -163,6 +164,7 @@ class Search:
     Attributes:
         wrong: Findings with the defect off, under a profile that promises to lose nothing: (arm, seed, what).
         errors: Runs that the harness could not finish: (arm, seed, error).
+        effects: What the faults of all runs did.
         done: How many runs have a row.
     """
 
@@ -176,6 +178,7 @@ class Search:
         self.hunts = {arm.name: Hunt(arm, plan) for arm in plan.arms.values() if arm.defect}
         self.wrong: list[tuple[str, int, str]] = []
         self.errors: list[tuple[str, int, str]] = []
+        self.effects = CampaignEffects()
         self.done = 0
         self._plan = plan
         self._data = {arm.name: experiments.to_data(arm.experiment) for arm in plan.arms.values()}
@@ -255,6 +258,8 @@ class Search:
         arm, seed = self._plan.arms[row["arm"]], row["seed"]
         if row["error"]:
             self.errors.append((arm.name, seed, row["error"]))
+        # With a defect on, a run that is unknown for another reason may be the defect's doing.
+        self.effects.add(row if arm.oracle == OFF else {**row, "unknown_reason": ""})
         what = "" if row["error"] else seen_by(arm.oracle, row)
         if arm.oracle != OFF:
             hunt = self.hunts[arm.name]
@@ -329,7 +334,7 @@ def run_search(
 
 
 def result_of(plan: SearchPlan, search: Search, directory: Path) -> dict[str, Any]:
-    """Returns what is known: `defects` by oracle, `wrong`, `errors`, and the sums."""
+    """Returns what is known: `defects` by oracle, `wrong`, `errors`, `unknown_reasons`, and the sums."""
 
     def command(arm: str, seed: int) -> str:
         return run_command(plan.experiment_path(directory.resolve(), arm), seed)
@@ -370,6 +375,7 @@ def result_of(plan: SearchPlan, search: Search, directory: Path) -> dict[str, An
         "harmful": sum(one[CLIENTS] is not None for one in defects),
         "found": sum(_is_found(one[MONITOR]) or _is_found(one[CLIENTS]) for one in defects),
         "found_by_clients": sum(_is_found(one[CLIENTS]) for one in defects),
+        "unknown_reasons": list(search.effects.unknown_reasons),
         "unfinished": sum(hunt.status == UNFINISHED for hunt in search.hunts.values()),
         "wrong": [
             {"arm": arm, "seed": seed, "what": what, "command": command(arm, seed)}

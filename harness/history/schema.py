@@ -318,6 +318,24 @@ RUN_FACTS = pa.schema(
             _I64,
             "how long a partition may take after the last heal until appends and polls succeed; 0 for no limit",
         ),
+        _field(
+            "healed_ns",
+            _I64,
+            "when all faults had been healed and all nodes been started for the final phase; null if never, or if"
+            " not known",
+            nullable=True,
+        ),
+        _field(
+            "ended_ns",
+            _I64,
+            "when the run ended, if the record shows what happened until then; otherwise null",
+            nullable=True,
+        ),
+        _field(
+            "stuck_after_ms",
+            _I64,
+            "how long a partition may take from healed_ns on until it makes progress; 0 if nothing is promised",
+        ),
     ]
 )
 
@@ -347,8 +365,12 @@ COLUMNS_ADDED_IN: dict[tuple[str, str], int] = {
     ("faults", "elects_uncleanly"): 5,
     ("faults", "allows_unclean"): 5,
     ("faults", "reconfigures"): 5,
+    ("run_facts", "healed_ns"): 6,
+    ("run_facts", "ended_ns"): 6,
+    ("run_facts", "stuck_after_ms"): 6,
 }
-"""The history format that a column belongs to from on. In histories of older formats its lists are empty."""
+"""The history format that a column belongs to from on. In histories of older formats its lists are empty, its
+nullable values null and its other numbers 0."""
 
 
 def schema_in(version: int, table: str) -> pa.Schema:
@@ -375,7 +397,8 @@ def with_added_columns(
     for index, field in enumerate(TABLES[table]):
         is_wanted = columns is None or field.name in columns
         if is_wanted and rows.schema.get_field_index(field.name) < 0:
-            empty = pa.array([[]] * rows.num_rows, type=field.type)
+            absent: Any = None if field.nullable else [] if pa.types.is_list(field.type) else 0
+            empty = pa.array([absent] * rows.num_rows, type=field.type)
             rows = rows.add_column(min(index, rows.num_columns), field, empty)
     return rows
 

@@ -142,6 +142,7 @@ class Phases:
 
     Attributes:
         workload: Made when the main phase begins.
+        healed_ns: When every fault had been healed and every node been started for the final phase; None before.
     """
 
     def __init__(
@@ -161,6 +162,7 @@ class Phases:
         self._topic = experiment.topic
         self._is_main_phase = True
         self._is_final_phase = False
+        self.healed_ns: int | None = None
         self._watch = LiveWatch() if experiment.stop_on_violation else None
         self.workload: Workload = experiment.workload_type.make(
             experiment.workload,
@@ -245,6 +247,7 @@ class Phases:
         self._is_final_phase = True
         await self._nemesis.settle()
         await self._cluster.settle()
+        self.healed_ns = self._cluster.now_ns()
         await self._wait_until(self.is_recovered)
         complete = await self._cluster.call(
             self._cluster.clients[-1], self.workload.final_phase(lambda: True)

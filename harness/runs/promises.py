@@ -7,11 +7,15 @@ record that shows it. The second row records how the run ended.
 from dataclasses import replace
 
 from harness.contracts.run_context import RunContext, context_to_row
-from harness.contracts.system import Promises
+from harness.contracts.system import HasElectionTimeout, Promises
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
 
 HARNESS_DIED = "the harness died before the run was over"
+STUCK_TIMEOUTS = 10
+"""After so many election timeouts without progress a healed partition is stuck. Nothing that works takes two."""
+STUCK_REAL_MS_MIN = 30_000
+"""In real environments a process on a busy machine may take seconds to start."""
 
 
 def promises_of(experiment: Experiment) -> Promises:
@@ -33,9 +37,19 @@ def promised_context(experiment: Experiment) -> RunContext:
         # A script makes a partition unavailable on purpose, and an unreplicated one is down with its only replica.
         acked_during_faults_min=0 if experiment.scenario or topic.replication_factor == 1 else 1,
         recovery_max_ms=experiment.recovery_max_ms,
+        stuck_after_ms=_stuck_after_ms(experiment),
         final_phase_complete=False,
         incomplete_reason=HARNESS_DIED,
     )
+
+
+def _stuck_after_ms(experiment: Experiment) -> int:
+    system = experiment.system_under_test
+    if not isinstance(system, HasElectionTimeout):
+        return 0
+    timeout_ms = system.election_timeout_ms(experiment.timings, experiment.properties)
+    least_ms = 0 if experiment.environment.is_simulated else STUCK_REAL_MS_MIN
+    return round(max(STUCK_TIMEOUTS * timeout_ms, least_ms) * experiment.time_scale)
 
 
 def without_end(context: RunContext) -> RunContext:
@@ -55,6 +69,8 @@ def record_end(
     *,
     final_phase_complete: bool,
     incomplete_reason: str,
+    healed_ns: int | None,
+    ended_ns: int | None,
 ) -> None:
     """Records how a run ended; the last thing that its history holds.
 
@@ -63,10 +79,14 @@ def record_end(
         experiment: What was run.
         final_phase_complete: Whether the final phase ended as planned.
         incomplete_reason: Why the run ended early; empty if it did not.
+        healed_ns: When everything had been healed and started; None if never.
+        ended_ns: When the run ended; None if it was not observed until then.
     """
     context = replace(
         promised_context(experiment),
         final_phase_complete=final_phase_complete,
         incomplete_reason=incomplete_reason,
+        healed_ns=healed_ns,
+        ended_ns=ended_ns,
     )
     history.add("run_facts", context_to_row(context))

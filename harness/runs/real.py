@@ -245,7 +245,8 @@ class _RealRun:
             has_ended = True
         finally:
             # After any error, everything is removed, and what was recorded is written.
-            result.elapsed_ms = self.cluster.now_ns() / 1e6
+            ended_ns = self.cluster.now_ns()
+            result.elapsed_ms = ended_ns / 1e6
             if has_ended:
                 unread = await self._record_logs()
             await self.cluster.end()
@@ -259,6 +260,8 @@ class _RealRun:
                     self.experiment,
                     final_phase_complete=result.final_phase_complete,
                     incomplete_reason=result.stuck,
+                    healed_ns=self.phases.healed_ns,
+                    ended_ns=None if self.cluster.unobserved else ended_ns,
                 )
             result.tables = self.history.close()
             self._metrics.close()

@@ -217,6 +217,8 @@ class SimulatedRun:
             self.experiment,
             final_phase_complete=result.final_phase_complete,
             incomplete_reason=result.stuck,
+            healed_ns=self.phases.healed_ns,
+            ended_ns=self.world.now,
         )
         result.stopped_early = self.phases.stopped_early
         trace_hash = self.world.trace_hash

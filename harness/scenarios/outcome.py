@@ -6,6 +6,7 @@ from harness.scenarios.steps import ELECTS_NO_CONTROLLER, Scenario
 LOST_WEAK = "lost-acked-write-acks1"
 VISIBLE = "visible-regress"
 INVARIANT = "invariant-broken"
+STUCK = "stuck"
 STAYS_LEADERLESS = "stays without a leader"
 """Part of the reason of a run whose final phase could not end because a partition got no leader."""
 
@@ -34,10 +35,10 @@ def outcome_word(verdict: Verdict) -> str:
     """Returns the outcome word of a verdict.
 
     A record that was read and is gone is mentioned only where it is not the same acknowledged record that "loss"
-    names already: the tables list it for records that were never acknowledged with acks=all. A run is "stuck" if a
-    partition stayed without a leader after everything was healed, or the cluster without an active controller. Any
-    other run that cannot be judged, and one whose white-box invariants were broken, has none of the outcomes in
-    the tables.
+    names already: the tables list it for records that were never acknowledged with acks=all. A run is "stuck" if
+    it has that anomaly and lost nothing, or if it is unknown because a partition stayed without a leader after
+    everything was healed, or the cluster without an active controller. Any other run that cannot be judged, and
+    one whose white-box invariants were broken, has none of the outcomes in the tables.
     """
     if any(anomaly.id == INVARIANT for anomaly in verdict.anomalies):
         return INVARIANT
@@ -47,7 +48,7 @@ def outcome_word(verdict: Verdict) -> str:
             for reason in verdict.reasons
             for what in (STAYS_LEADERLESS, ELECTS_NO_CONTROLLER)
         )
-        return "stuck" if is_stuck else "unknown"
+        return STUCK if is_stuck else "unknown"
     outcomes = []
     if verdict.unexcused_lost_records:
         outcomes.append("loss")
@@ -62,4 +63,6 @@ def outcome_word(verdict: Verdict) -> str:
     ]
     if regress and "loss" not in outcomes:
         outcomes.append("visible")
+    if not outcomes and any(anomaly.id == STUCK for anomaly in verdict.anomalies):
+        return STUCK
     return "+".join(outcomes) or "ok"

@@ -251,6 +251,12 @@ def _otherwise(anomaly: Mapping[str, Any]) -> Iterator[str]:
     if identifier == "slow-recovery":
         yield "The partition would have to recover sooner, or the experiment to set a larger recovery_max_ms."
         return
+    if identifier == "stuck":
+        yield (
+            "The partition would have to make progress, or fewer replicas than it needs would have to be alive. It"
+            " is judged only if the run went on for stuck_after_ms after everything was healed."
+        )
+        return
     cases = (
         ("excused", Case(id=identifier, is_weak=False, is_excused=True, expectations=_USUAL)),
         ("allowed", Case(id=identifier, is_weak=True, is_excused=False, expectations=_USUAL)),

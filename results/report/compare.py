@@ -42,6 +42,7 @@ class Arm:
         unavailable_ms_median: Median time without a leader; None if not measured.
         others: Further counts (invalid, unknown, errors), as far as the result has them.
         facts: What ran and where, as far as the result has it: names and values.
+        unknown_reasons: Why the runs of the arm are unknown as a whole, one sentence each.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Arm:
     unavailable_ms_median: float | None
     others: Mapping[str, int]
     facts: Mapping[str, str]
+    unknown_reasons: tuple[str, ...] = ()
 
     @property
     def rate(self) -> float:
@@ -106,7 +108,8 @@ def build_compare_report(path: Path, result: Mapping[str, Any]) -> Path:
     Shape:
         arms: list of {name, runs, runs_with_unexcused_loss, loss_rate_interval (low, high: 95 %, shares),
         unexcused_lost_records, unavailable_ms_median (or null), and optionally invalid, unknown, errors,
-        violations, system, version, profile, elr, on, time_scale}, the one that others are compared with first.
+        violations, unknown_reasons (sentences),
+        system, version, profile, elr, on, time_scale}, the one that others are compared with first.
         title, experiment (a name, or a table that has one), vary, command: str, optional.
         mcnemar_p: float or null, optional; of the first two arms.
         comparisons: optional list of {arms (two names), pairs, only_first, only_second, mcnemar_p, adjusted_p}.
@@ -183,6 +186,7 @@ def _arm(data: Mapping[str, Any]) -> Arm:
         unavailable_ms_median=_measured(unavailable),
         others={name: int(data[name]) for name in _OTHERS if data.get(name) is not None},
         facts=_facts(data),
+        unknown_reasons=tuple(map(str, data.get("unknown_reasons", ()))),
     )
     # The interval was computed elsewhere: a rounding error is accepted, a wrong count is not.
     if arm.runs and not arm.low - _ROUNDING <= arm.rate <= arm.high + _ROUNDING:

@@ -35,6 +35,8 @@ def summary_sentences(result: Mapping[str, Any]) -> list[str]:
     ]
     if result["unfinished"]:
         sentences.append(f"{result['unfinished']} searches had not reached their limits")
+    # Searches of earlier versions have no reasons.
+    sentences += [f"unknown: {reason}" for reason in result.get("unknown_reasons", ())]
     if result["wrong"]:
         sentences.append(f"findings with the defect off: {len(result['wrong'])}")
     if result["errors"]:

@@ -70,8 +70,7 @@ def _job_case(job: Mapping[str, Any]) -> ElementTree.Element:
         message = f"{job['nondeterministic']} simulated runs did not repeat"
         _add(case, "error", "not-deterministic", message)
     elif job["is_unknown"]:
-        message = f"no run was judged valid or invalid ({job['runs']} runs)"
-        _add(case, "error", "unknown", message)
+        _add(case, "error", "unknown", "; ".join(job["unknown_reasons"]))
     return case
 
 

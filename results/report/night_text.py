@@ -57,6 +57,7 @@ def night_parts(result: Mapping[str, Any]) -> list[RenderableType]:
         line(f"  {alarm['job']}, seed {alarm['seed']}: {alarm['replayed']}", "bold red")
         for alarm in result["alarms"]
     ]
+    parts += [line(f"unknown: {reason}", "yellow") for reason in _unknown_reasons(result)]
     rows = [row[:5] for row in _rows(result)]
     if rows:
         cells = [(status, _cut(title), *others) for status, title, *others in rows]
@@ -147,7 +148,14 @@ def _markdown_jobs(result: Mapping[str, Any]) -> list[str]:
     names = ("job", "world", "runs", "valid", "invalid", "unknown", "errors", "findings", "faults")
     lines = ["## Coverage", "", f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     lines += [f"| {' | '.join(md(str(job[name])) for name in names)} |" for job in result["jobs"]]
-    return lines
+    reasons = [f"* unknown: {md(reason)}" for reason in _unknown_reasons(result)]
+    return [*lines, "", *reasons] if reasons else lines
+
+
+def _unknown_reasons(result: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{job['job']}: {reason}" for job in result["jobs"] for reason in job["unknown_reasons"]
+    ]
 
 
 def _cut(title: str) -> str:

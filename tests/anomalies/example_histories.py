@@ -10,7 +10,7 @@ from checkers.kernels.compose import judge_run
 from checkers.registry import BUILT_IN
 from harness.contracts.run_context import RunContext
 from harness.history.schema import TABLES
-from tests.anomalies.runs import MS, batch, broker, fault, violation
+from tests.anomalies.runs import MS, batch, broker, fault, state, violation
 
 CONTEXT = RunContext(
     checkers=tuple(name for name in BUILT_IN if name != "idempotent-producer"),
@@ -26,6 +26,10 @@ _EVENT = re.compile(
 )
 _LOG = re.compile(r"log of (?P<node>b\d) below (?P<high_watermark>\d+): (?P<records>.*)")
 _FAULT = re.compile(r"fault on (?P<node>b\d) \[(?P<at>\d+), (?P<healed>\d+)\]")
+_ENDED = re.compile(
+    r"healed at (?P<healed>\d+), ended at (?P<ended>\d+), stuck after (?P<limit>\d+)"
+)
+_STATE = re.compile(r"state at (?P<at>\d+): no leader, ISR (?P<isr>none|\d)")
 _UNREADABLE = ("corrupt", "foreign")
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -42,8 +46,9 @@ class Example:
         self.rows["broker_states"] = [broker(0, number, "registered") for number in (1, 2)]
         for line in text.splitlines():
             self._add(" ".join(line.split()))
-        for row in (*self.rows["operations"], *self.rows["faults"]):
-            for column in ("invoked_ns", "completed_ns", "healed_ns"):
+        rows = (*self.rows["operations"], *self.rows["faults"], *self.rows["partition_states"])
+        for row in rows:
+            for column in ("invoked_ns", "completed_ns", "healed_ns", "at_ns"):
                 if row.get(column) is not None:
                     row[column] *= self.unit_ns
         writers = {row["op_index"]: row for row in self.rows["operations"]}
@@ -89,6 +94,20 @@ class Example:
             self.unit_ns = MS
             limit_ms = int(line.removeprefix("recovery limit "))
             self.context = replace(self.context, recovery_max_ms=limit_ms)
+        elif match := _ENDED.fullmatch(line):
+            self.unit_ns = MS
+            self.context = replace(
+                self.context,
+                final_phase_complete=False,
+                healed_ns=int(match["healed"]) * MS,
+                ended_ns=int(match["ended"]) * MS,
+                stuck_after_ms=int(match["limit"]),
+            )
+        elif match := _STATE.fullmatch(line):
+            isr = [] if match["isr"] == "none" else [int(match["isr"])]
+            self.rows["partition_states"].append(
+                state(int(match["at"]), -1, isr, epoch=1, replicas=[1, 2])
+            )
         elif line.startswith("violation "):
             self.rows["violations"].append(violation(line.removeprefix("violation ")))
         elif line.startswith("checker "):

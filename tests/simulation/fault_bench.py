@@ -143,6 +143,8 @@ class FaultBench:
             self.run.experiment,
             final_phase_complete=True,
             incomplete_reason="",
+            healed_ns=self.run.phases.healed_ns,
+            ended_ns=self.world.now,
         )
         result = RunResult(tables=self.run.history.close(), final_phase_complete=True)
         verdict, _ = judge_result(self.run.experiment, self.run.seed, result)

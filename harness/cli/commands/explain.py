@@ -64,7 +64,8 @@ def explain(options: argparse.Namespace) -> int:
     else:
         rest = [] if options.anomaly else [one for one in found if one not in chosen]
         again = command_for(options, directory, "explain", *(one.id for one in rest[:1]))
-        show(*_parts(run, chosen), *_others(rest, again))
+        progress = _progress(run, chosen, command_for(options, directory, "replay"))
+        show(*_parts(run, chosen), *progress, *_others(rest, again))
     return exit_codes.VALID
 
 
@@ -120,6 +121,22 @@ def _argument(one: "Argument") -> "Iterator[RenderableType]":
     for place, text in enumerate(one.otherwise):
         rows.append(("otherwise" if place == 0 else "", text))
     yield table(("what", "text"), rows, header=False, folding={"text"})
+
+
+def _progress(
+    run: "RunData", chosen: "Sequence[Argument]", command: str
+) -> "Iterator[RenderableType]":
+    """Yields how a run that recovered too late or not at all compares with its seed without faults."""
+    from harness.runs.recovery import compared_recovery
+    from results.tables import line
+
+    if not any(one.id in ("stuck", "slow-recovery") for one in chosen):
+        return
+    yield line("")
+    sentence = compared_recovery(run.directory, run.tables)
+    if sentence:
+        yield line(f"recovery: {sentence}")
+    yield line(f"repeat the run: {command}")
 
 
 def _others(rest: "Sequence[Argument]", command: str) -> "Iterator[RenderableType]":

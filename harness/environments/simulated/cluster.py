@@ -23,7 +23,7 @@ from harness.systems.reference.node_files import (
     FAST_GROUPS,
     REPLICATION_FACTOR_MAX,
 )
-from harness.systems.reference.states import MetadataWitness, NodeObserver
+from harness.systems.reference.states import ChangeWatcher, MetadataWitness, NodeObserver
 from system_under_test.broker.broker import BrokerNode
 from system_under_test.config import (
     LOG_DIR_NAMES,
@@ -140,6 +140,14 @@ class SimulatedCluster:
     def true_high_watermark(self, topic: str, partition: int) -> int:
         """Returns the largest high watermark that any leader of the partition ever had."""
         return self.witness.true_high_watermarks.get((topic, partition), 0)
+
+    def committed_metadata_end(self) -> int:
+        """Returns the end of the committed metadata that controllers have reported."""
+        return self.witness.end_offset
+
+    def watch_changes(self, watcher: ChangeWatcher) -> None:
+        """Calls a watcher with every change that nodes report from now on."""
+        self.witness.watcher = watcher
 
     def running_broker(self, name: str) -> BrokerNode | None:
         """Returns the broker process of a node that is alive, for the invariant monitor."""

@@ -1,7 +1,8 @@
 """The invariant monitor: inspects the simulated brokers while they run, and compares their states.
 
 Checkers see from outside that a promise was broken; the monitor sees the moment from which it could be broken. It
-runs after every committed metadata change and a few times per virtual second; `docs/invariants.md` has the
+compares all replicas after every committed metadata change and a few times per virtual second, and checks every
+change of one replica at once (`harness/environments/simulated/shadow.py`); `docs/invariants.md` has the
 statements. A violation ends the run.
 
 INV-1, INV-2, INV-4 and INV-11 are promises of ELR on, and only until the controller itself flagged an unclean
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 
 from harness.contracts.metadata import CommittedMetadata, PartitionState
 from harness.environments.simulated.log_comparison import clipped, epochs_between, first_difference
+from harness.environments.simulated.shadow import ChangeMonitor
 from system_under_test.broker.broker import BrokerNode
 from system_under_test.broker.partition import Partition
 from system_under_test.config import Features
@@ -23,7 +25,7 @@ from system_under_test.invariants import InvariantViolation, check_invariant
 from system_under_test.log.log import Log
 
 INTERVAL_NS = 100_000_000
-"""Time between two checks without a metadata change. Checking more often would find no more."""
+"""Time between two checks of all replicas without a metadata change."""
 
 SAME_LOOKS_MAX = 9
 """How many checks in a row may be skipped because nothing moved. Corruption of stored records moves nothing."""
@@ -49,6 +51,14 @@ class Watched(Protocol):
         """Returns the broker process of a node that runs now."""
         ...
 
+    def committed_metadata_end(self) -> int:
+        """Returns the end of the committed metadata that controllers have reported."""
+        ...
+
+    def watch_changes(self, watcher: ChangeMonitor) -> None:
+        """Calls a watcher with every change that nodes report from now on."""
+        ...
+
     def differing_controllers(self) -> dict[str, Any]:
         """Returns what differs between the image of a controller and the log up to there, by controller."""
         ...
@@ -71,9 +81,11 @@ class InvariantMonitor:
         self._compared: dict[tuple[str, int, int], tuple[Any, int]] = {}
         self._last_offset = -1
         self.check_count = 0
+        self.changes = ChangeMonitor(cluster)
 
     def start(self) -> None:
         """Starts checking."""
+        self._cluster.watch_changes(self.changes)
         self._metadata.watch(self._metadata_changed)
         self._tick()
 

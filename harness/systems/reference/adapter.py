@@ -145,6 +145,15 @@ class ReferenceSystem:
         except PropertyError as error:
             raise UsageError(f"properties: {error}") from None
 
+    def election_timeout_ms(self, timings: str, properties: Mapping[str, str]) -> float:
+        """Returns the longest of the timeouts of sessions, elections and fetches of the quorum."""
+        found = configured(replace(_ANY_NODE, timings=TIMINGS[timings]), properties).timings
+        return max(
+            found.broker_session_timeout_ms,
+            found.controller_quorum_election_timeout_ms,
+            found.controller_quorum_fetch_timeout_ms,
+        )
+
     def space(self, timings: str) -> Space:
         """Returns timeouts around those of a set, and sizes; see `HasSpace`."""
         found: dict[str, Draws] = dict(DRAWN_SIZES)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from harness.contracts.cluster import AddRow
 from harness.contracts.metadata import CommittedMetadata
@@ -11,6 +11,33 @@ from system_under_test.invariants import check_invariant
 from system_under_test.metadata.image import ClusterImage
 
 Now = Callable[[], int]
+
+
+class ReplicaChange(NamedTuple):
+    """The state of a replica after a change, as its node reports it."""
+
+    log_end_offset: int
+    high_watermark: int
+    log_start_offset: int
+    leader_epoch: int
+    role: str
+    cause: str
+
+
+class ChangeWatcher(Protocol):
+    """Is called with every change that nodes report, at the moment of the change; it may raise."""
+
+    def replica_changed(self, node: str, key: tuple[str, int], change: ReplicaChange) -> None:
+        """Takes the new state of a replica; `key` is its topic and partition."""
+        ...
+
+    def quorum_leader_elected(self, node: str, epoch: int, start_offset: int) -> None:
+        """Takes an election of the metadata quorum, and where the new leader's log ended."""
+        ...
+
+    def node_went_down(self, node: str) -> None:
+        """Takes the end of a process."""
+        ...
 
 
 SNAPSHOT_LOADED = "metadata-snapshot-loaded"
@@ -35,6 +62,7 @@ class MetadataWitness(MetadataRows):
 
     Attributes:
         snapshot_loads: How often a node continued from a snapshot.
+        watcher: Called with every change that nodes report; None if nothing watches.
     """
 
     def __init__(self, view: CommittedMetadata, add_row: AddRow, now: Now) -> None:
@@ -43,6 +71,7 @@ class MetadataWitness(MetadataRows):
         self._early: dict[int, tuple[int, Any]] = {}
         self._early_since_ns = 0
         self.snapshot_loads = 0
+        self.watcher: ChangeWatcher | None = None
         self.true_high_watermarks: dict[tuple[str, int], int] = {}
 
     def leader_committed(self, topic: str, partition: int, high_watermark: int) -> None:
@@ -76,6 +105,11 @@ class MetadataWitness(MetadataRows):
         if not self._early:
             return None
         return Missing(offset=len(self._seen), since_ns=self._early_since_ns)
+
+    @property
+    def end_offset(self) -> int:
+        """The end of what was reported without a gap."""
+        return len(self._seen)
 
     def _next(self, quorum_epoch: int, record: Any) -> None:
         offset = len(self._seen)
@@ -140,6 +174,10 @@ class NodeObserver:
             node=self._name,
             **details,
         )
+        if name == "quorum-leader-elected" and self._witness.watcher is not None:
+            self._witness.watcher.quorum_leader_elected(
+                self._name, details["epoch"], details["start_offset"]
+            )
 
     def replica_changed(
         self,
@@ -178,6 +216,11 @@ class NodeObserver:
                 cause,
             ),
         )
+        if self._witness.watcher is not None:
+            change = ReplicaChange(
+                log_end_offset, high_watermark, log_start_offset, leader_epoch, role, cause
+            )
+            self._witness.watcher.replica_changed(self._name, (topic, partition), change)
 
     def log_cut(self, topic: str, partition: int, *details: Any) -> None:
         """Ignores the cut: what a replica lost by it shows in its log end."""
@@ -200,6 +243,8 @@ class NodeObserver:
 
     def node_went_down(self, *_: Any) -> None:
         """Records that the node's replicas are offline."""
+        if self._witness.watcher is not None:
+            self._witness.watcher.node_went_down(self._name)
         now_ns = self._now()
         for (topic, partition), (end, high, start, epoch) in sorted(self._replicas.items()):
             self._add_row(

@@ -69,6 +69,12 @@ class Cluster:
     def differing_controllers(self) -> dict[str, Any]:
         return {}
 
+    def committed_metadata_end(self) -> int:
+        return 0
+
+    def watch_changes(self, watcher: Any) -> None:
+        """Not called: nothing is started here."""
+
     def running_broker(self, name: str) -> Any:
         log = self.logs[name]
         leads = name == "b1"

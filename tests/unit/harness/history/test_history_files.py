@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from harness.contracts.run_context import RunContext, context_from_facts, context_to_row
 from harness.errors import HistoryError
 from harness.history.op import OpKind
 from harness.history.parquet import WORD_COLUMNS, by_place, places_of
@@ -214,14 +215,28 @@ def test_unknown_tables_and_wrong_schemas_are_not_written(tmp_path, tables):
 ADDED_IN_5 = ["elects_uncleanly", "allows_unclean", "reconfigures"]
 
 
-def as_format_4(run_dir) -> None:
-    """Makes a history one of format 4, whose faults name no requested unclean elections."""
+ADDED_IN_6 = ["healed_ns", "ended_ns", "stuck_after_ms"]
+
+
+def without_columns(run_dir, version: int, table: str, columns: list[str]) -> None:
+    """Makes a history one of an older format, in which a table has fewer columns."""
     directory = run_dir / "history"
     manifest = json.loads((directory / "manifest.json").read_text())
-    manifest["format"] = 4
+    manifest["format"] = version
     (directory / "manifest.json").write_text(json.dumps(manifest))
-    faults = directory / "faults.parquet"
-    pq.write_table(pq.read_table(faults).drop_columns(ADDED_IN_5), faults)
+    path = directory / f"{table}.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(columns), path)
+
+
+def as_format_5(run_dir) -> None:
+    """Makes a history one of format 5, whose facts do not state when it was healed."""
+    without_columns(run_dir, 5, "run_facts", ADDED_IN_6)
+
+
+def as_format_4(run_dir) -> None:
+    """Makes a history one of format 4, whose faults also name no requested unclean elections."""
+    as_format_5(run_dir)
+    without_columns(run_dir, 4, "faults", ADDED_IN_5)
 
 
 def as_format_3(run_dir) -> None:
@@ -284,16 +299,28 @@ def test_a_history_of_format_4_has_no_requested_elections(tmp_path, tables):
     assert faults.drop_columns(ADDED_IN_5).equals(tables["faults"].drop_columns(ADDED_IN_5))
 
 
-@pytest.mark.parametrize("version", [4, 5])
-def test_a_history_has_the_columns_of_its_format_and_no_others(tmp_path, tables, version):
+def test_a_history_of_format_5_does_not_state_when_it_was_healed(tmp_path, tables):
+    writer = HistoryWriter(None)
+    context = RunContext(healed_ns=5, ended_ns=9, stuck_after_ms=3, clock_error_ns=7)
+    writer.add("run_facts", context_to_row(context))
+    tables["run_facts"] = writer.close()["run_facts"]
+    write_tables(tmp_path, tables)
+    assert context_from_facts(read_tables(tmp_path)["run_facts"]) == context
+    as_format_5(tmp_path)
+    facts = read_tables(tmp_path)["run_facts"]
+    assert facts.schema.equals(TABLES["run_facts"])
+    assert context_from_facts(facts) == RunContext(clock_error_ns=7)
+
+
+@pytest.mark.parametrize(("older", "version"), [(as_format_5, 6), (as_format_4, 5), (None, 4)])
+def test_a_history_has_the_columns_of_its_format_and_no_others(tmp_path, tables, older, version):
     """A column that is lost or added later is damage: without it, an excused loss would be a finding."""
     write_tables(tmp_path, tables)
     manifest = tmp_path / "history" / "manifest.json"
-    if version == 5:
-        as_format_4(tmp_path)
-        manifest.write_text(manifest.read_text().replace('"format": 4', '"format": 5'))
-    else:
-        manifest.write_text(manifest.read_text().replace('"format": 5', '"format": 4'))
+    if older is not None:
+        older(tmp_path)
+    data = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**data, "format": version}))
     with pytest.raises(HistoryError, match="is not a table of ours"):
         read_tables(tmp_path)
 

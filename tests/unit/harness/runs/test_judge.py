@@ -21,7 +21,7 @@ from harness.contracts.run_context import (
 from harness.history.schema import FAULTS, RUN_FACTS
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import ClusterConfig, Experiment, TopicConfig
-from harness.runs.promises import record_end, record_promises
+from harness.runs.promises import promised_context, record_end, record_promises
 from nemesis.driver import Nemesis, cut_short
 from nemesis.fault import Fault
 from nemesis.mechanism import Effect
@@ -129,7 +129,14 @@ def test_a_run_records_its_promises_first_and_its_end_last() -> None:
     killed, ended = HistoryWriter(None), HistoryWriter(None)
     for history in (killed, ended):
         record_promises(history, experiment)
-    record_end(ended, experiment, final_phase_complete=True, incomplete_reason="")
+    record_end(
+        ended,
+        experiment,
+        final_phase_complete=True,
+        incomplete_reason="",
+        healed_ns=40,
+        ended_ns=50,
+    )
     begun = context_from_facts(killed.close()["run_facts"])
     assert begun == RunContext(
         profile="kafka-4.0",
@@ -137,12 +144,30 @@ def test_a_run_records_its_promises_first_and_its_end_last() -> None:
         min_isr=2,
         replication_factor=2,
         unclean_election_enabled=True,
-        checkers=("linearizability", "lost-acked", "replicas", "measures", "consumer-group"),
+        checkers=(
+            "linearizability",
+            "lost-acked",
+            "replicas",
+            "measures",
+            "progress",
+            "consumer-group",
+        ),
         final_phase_complete=False,
         incomplete_reason="the harness died before the run was over",
+        stuck_after_ms=30_000,
     )
     facts = ended.close()["run_facts"]
     assert facts.num_rows == 1
     finished = context_from_facts(facts)
     assert finished is not None
     assert (finished.final_phase_complete, finished.incomplete_reason) == (True, "")
+    assert (finished.healed_ns, finished.ended_ns) == (40, 50)
+
+
+def test_a_partition_has_ten_election_timeouts_to_make_progress() -> None:
+    assert promised_context(Experiment()).stuck_after_ms == 6000
+    slower = Experiment(properties={"broker.session.timeout.ms": "700"}, time_scale=2.0)
+    assert promised_context(slower).stuck_after_ms == 14_000
+    assert promised_context(Experiment(timings="kafka")).stuck_after_ms == 90_000
+    kafka = Experiment(system="apache-kafka", on="local")
+    assert promised_context(kafka).stuck_after_ms == 0, "nothing is known of its timeouts"

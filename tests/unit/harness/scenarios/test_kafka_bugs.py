@@ -1,8 +1,10 @@
 """The scenarios of Apache Kafka's bugs: what is predicted, for which version, and where they are refused."""
 
+from dataclasses import replace
+
 import pytest
 
-from harness.contracts.verdict import Validity, Verdict
+from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
 from harness.errors import UsageError
 from harness.runs.scripted import scenario_experiment
 from harness.scenarios import find_scenario
@@ -74,6 +76,22 @@ def test_a_partition_or_a_quorum_that_stays_without_a_leader_makes_the_run_stuck
     assert outcome_word(Verdict(validity=Validity.UNKNOWN, reasons=("late",))) == "unknown"
     lost = Verdict(validity=Validity.INVALID, reasons=(reason,), unexcused_lost_records=1)
     assert outcome_word(lost) == "loss", "what was lost matters more"
+
+
+def test_the_anomaly_makes_the_run_stuck_unless_something_was_lost() -> None:
+    stuck = Anomaly(
+        id="stuck",
+        level="fresh",
+        topic="t",
+        partition=0,
+        count=1,
+        judgement=Judgement.FORBIDDEN,
+        rule="",
+        sentence="",
+    )
+    verdict = Verdict(validity=Validity.INVALID, anomalies=(stuck,))
+    assert outcome_word(verdict) == "stuck"
+    assert outcome_word(replace(verdict, unexcused_lost_records=1)) == "loss"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,234 @@
+"""When a partition is stuck, and when losing progress is lawful."""
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from checkers.kernels.cut_partition import can_be_cut
+from checkers.kernels.progress import (
+    BELOW_MIN_ISR,
+    LEFT_OUT,
+    NO_LEADER,
+    NOT_SERVED,
+    PROGRESS,
+)
+from harness.contracts.run_context import LOG_CHECKERS, RunContext
+from harness.contracts.verdict import Judgement
+from harness.history.schema import TABLES
+from tests.anomalies.runs import broker, fault, replica, state, violation
+
+MS = 1_000_000
+CONTEXT = RunContext(
+    checkers=("progress",),
+    final_phase_complete=False,
+    healed_ns=100 * MS,
+    ended_ns=200 * MS,
+    stuck_after_ms=60,
+)
+"""The last 60 ms, from 140 on, must bring progress."""
+
+Rows = list[dict[str, Any]]
+
+
+def brokers(*more: dict[str, Any]) -> Rows:
+    return [broker(number, number, "registered") for number in (1, 2, 3)] + list(more)
+
+
+def registered(at_ms: int, number: int, *, clean: bool | None = False) -> dict[str, Any]:
+    return broker(at_ms * MS, number, "registered", clean=clean)
+
+
+def at(ms: int, leader: int, isr: list[int], **more: Any) -> dict[str, Any]:
+    return state(ms * MS, leader, isr, epoch=ms, **more)
+
+
+def final(op: int, kind: str, begin_ms: int, end_ms: int | None, **more: Any) -> dict[str, Any]:
+    """An operation of the final phase that failed."""
+    return {
+        "op_index": op,
+        "process": 0,
+        "kind": kind,
+        "topic": "t",
+        "partition": 0,
+        "invoked_ns": begin_ms * MS,
+        "completed_ns": None if end_ms is None else end_ms * MS,
+        "outcome": "info",
+        "acks": -1 if kind == "append" else 0,
+        "sequence": op,
+        "key": "",
+        "position": 0,
+        "offset": None,
+        "record_count": 0,
+        "end_offset": None,
+        "error_code": None,
+        "error": "timeout",
+        "node": "",
+        "leader_epoch": -1,
+        "final": True,
+        **more,
+    }
+
+
+def form(context: RunContext = CONTEXT, **rows: Rows) -> str:
+    """Returns how the partition is stuck; empty if it is not."""
+    given = {"broker_states": brokers(), **rows}
+    tables = {
+        name: pa.Table.from_pylist(given.get(name, []), schema=TABLES[name])
+        for name in PROGRESS.tables
+    }
+    report = PROGRESS.check(tables, context)
+    assert not report.unknown_reasons
+    if not report.findings:
+        return ""
+    (found,) = report.findings
+    assert (found.id, found.judgement) == ("stuck", Judgement.FORBIDDEN)
+    return str(found.details["form"])
+
+
+LEADERLESS = [at(50, 1, [1, 2]), at(90, -1, [2])]
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        (LEADERLESS, NO_LEADER),
+        ([*LEADERLESS, at(139, 2, [1, 2, 3])], ""),
+        ([*LEADERLESS, at(150, 2, [2, 3])], ""),
+        ([at(50, 1, [1, 2]), at(150, -1, [2])], ""),
+        ([at(150, -1, [2])], ""),
+        ([], ""),
+        ([at(50, -1, [], elr=[3])], NO_LEADER),
+        ([at(50, -1, [])], ""),
+        # What a leader left in the ELR may not be forgotten while there is none.
+        ([at(50, -1, [], elr=[3]), at(60, -1, [])], NO_LEADER),
+        ([at(50, 1, [1], elr=[3]), at(60, 1, [1]), at(70, -1, [])], NO_LEADER),
+        ([at(50, -1, [], elr=[3]), at(60, -1, [], replicas=[1, 2])], ""),
+        # The old leader left the ISR with the change that left no leader.
+        ([at(50, 4, [4, 5], replicas=[4, 5]), at(60, -1, [5], replicas=[4, 5])], ""),
+        ([at(50, 1, [1], min_isr=2)], BELOW_MIN_ISR),
+        ([at(50, 1, [1], min_isr=1)], LEFT_OUT),
+        ([at(50, 1, [1, 2], min_isr=2)], LEFT_OUT),
+        ([at(50, 1, [1, 2, 3])], ""),
+        ([at(50, 1, [1, 2]), at(170, 1, [1, 2, 3])], ""),
+        ([at(50, 1, [1]), at(170, 1, [1, 2])], ""),
+        ([at(50, 1, [1]), at(170, 2, [2])], BELOW_MIN_ISR),
+    ],
+)
+def test_the_committed_states_show_it(states: Rows, expected: str) -> None:
+    assert form(partition_states=states) == expected
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"final_phase_complete": True},
+        {"healed_ns": None},
+        {"ended_ns": None},
+        {"stuck_after_ms": 0},
+        {"ended_ns": 159 * MS},
+    ],
+)
+def test_nothing_is_claimed_of_a_run_that_was_too_short_or_does_not_say(
+    changes: dict[str, Any],
+) -> None:
+    assert form(replace(CONTEXT, ended_ns=160 * MS), partition_states=LEADERLESS) == NO_LEADER
+    context = replace(CONTEXT, **changes)
+    assert form(context, partition_states=LEADERLESS) == ""
+    assert can_be_cut(replace(context, checkers=(*LOG_CHECKERS, "progress")))
+    assert not can_be_cut(replace(CONTEXT, checkers=(*LOG_CHECKERS, "progress")))
+
+
+def test_a_node_that_ended_by_itself_explains_everything() -> None:
+    ended = {"violations": [violation("b2 ended")]}
+    assert form(partition_states=LEADERLESS, **ended) == ""
+
+
+def test_the_last_eligible_replica_lost_its_data() -> None:
+    unclean = brokers(registered(95, 2))
+    assert form(partition_states=LEADERLESS, broker_states=unclean) == ""
+    without_elr = replace(CONTEXT, elr_on=False)
+    assert form(without_elr, partition_states=LEADERLESS, broker_states=unclean) == NO_LEADER
+    for clean, expected in ((True, NO_LEADER), (None, "")):
+        states = brokers(registered(95, 2, clean=clean))
+        assert form(partition_states=LEADERLESS, broker_states=states) == expected
+    earlier = brokers(registered(40, 2))
+    assert form(partition_states=LEADERLESS, broker_states=earlier) == NO_LEADER
+
+
+def destroyed(name: str = "wipe", **more: Any) -> Rows:
+    return [{**fault(80 * MS, name, ["b2"], healed=98 * MS), "can_lose_data": True, **more}]
+
+
+@pytest.mark.parametrize(
+    ("faults", "since_registered", "expected"),
+    [
+        (destroyed(), False, ""),
+        (destroyed(), True, NO_LEADER),
+        (destroyed("power"), False, ""),
+        (destroyed("io_error", can_lose_data=False, broken_disk=True), False, ""),
+        (destroyed("io_error", can_lose_data=False, broken_disk=True), True, NO_LEADER),
+        (destroyed("io_error", broken_disk=True, healed_ns=None), True, ""),
+        (destroyed("pause", can_lose_data=False), False, NO_LEADER),
+        (destroyed(resolved=["b1"]), False, NO_LEADER),
+    ],
+)
+def test_a_broker_whose_disk_was_destroyed_counts_if_it_came_back(
+    faults: Rows, since_registered: bool, expected: str
+) -> None:
+    # Without ELR, so that only the disk decides.
+    again = [registered(99, 2)] if since_registered else []
+    assert (
+        form(
+            replace(CONTEXT, elr_on=False),
+            partition_states=LEADERLESS,
+            broker_states=brokers(*again),
+            faults=faults,
+        )
+        == expected
+    )
+
+
+def test_fewer_live_replicas_than_min_isr_promise_nothing() -> None:
+    states = [at(50, 1, [1])]
+    gone = [broker(60 * MS, number, "unregistered") for number in (2, 3)]
+    assert form(partition_states=states, broker_states=brokers(*gone[:1])) == BELOW_MIN_ISR
+    assert form(partition_states=states, broker_states=brokers(*gone)) == ""
+
+
+def test_a_replica_that_still_receives_something_is_not_left_out() -> None:
+    states = [at(50, 1, [1, 2])]
+    late, early = (replica(ms * MS, 3, 10) for ms in (150, 130))
+    assert form(partition_states=states, replica_states=[late]) == ""
+    assert form(partition_states=states, replica_states=[early]) == LEFT_OUT
+
+
+GOOD = [at(50, 1, [1, 2, 3])]
+
+
+@pytest.mark.parametrize(
+    ("operations", "expected"),
+    [
+        ([final(0, "append", 105, None)], NOT_SERVED),
+        ([final(0, "append", 105, 150), final(1, "append", 151, 199)], NOT_SERVED),
+        ([final(0, "append", 105, 150), final(1, "append", 151, 199, outcome="ok")], ""),
+        ([final(0, "append", 105, 130, outcome="ok"), final(1, "poll", 131, 199)], NOT_SERVED),
+        ([final(0, "latest", 131, 199, outcome="ok"), final(1, "poll", 131, None)], NOT_SERVED),
+        ([final(0, "poll", 131, 199, outcome="ok", record_count=1)], ""),
+        ([final(0, "poll", 131, 199, outcome="ok")], NOT_SERVED),
+        # The client gave up, or had hardly begun.
+        ([final(0, "append", 105, 184)], ""),
+        ([final(0, "append", 105, 185)], NOT_SERVED),
+        ([final(0, "append", 156, None)], ""),
+        ([final(0, "append", 105, 150), final(1, "append", 170, None)], ""),
+        ([final(0, "append", 105, None, final=False)], ""),
+        ([final(0, "append", 105, 139)], ""),
+    ],
+)
+def test_clients_that_try_all_the_time_must_be_served(operations: Rows, expected: str) -> None:
+    assert form(partition_states=GOOD, operations=operations) == expected
+    down = [broker(60 * MS, number, "unregistered") for number in (2, 3)]
+    assert form(partition_states=GOOD, operations=operations, broker_states=brokers(*down)) == "", (
+        "one replica of three promises nothing with min ISR 2"
+    )
