@@ -68,7 +68,7 @@ class Tools:
     directory: Path
 
     def run(self, tool: str, *arguments: str, exit_code: int | None = 0) -> str:
-        """Runs a tool until it ends and returns its output; fails if its exit code is not the given one, if any."""
+        """Runs a tool until it ends and returns its output; fails if its exit code is not the given one."""
         server = ["--bootstrap-server", self.bootstrap]
         words = list(arguments)
         if tool in SUBCOMMAND_FIRST:
