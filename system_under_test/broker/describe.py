@@ -26,6 +26,7 @@ from system_under_test.metadata.image import (
 from system_under_test.metadata.log_settings import IN_FORCE, field_of
 from system_under_test.metadata.records import NO_LEADER
 from system_under_test.metadata.topic_configs import (
+    BROKER_CONFIGS,
     CLUSTER_CONFIGS,
     INT,
     STRING,
@@ -42,8 +43,8 @@ from system_under_test.protocol.messages import (
     describe_topic_partitions_response,
 )
 
-TOPIC_CONFIG, DEFAULT_BROKER_CONFIG, STATIC_CONFIG, DEFAULT_CONFIG = 1, 3, 4, 5
-"""Kafka's ConfigSource codes: the topic's own, the cluster's default, the node's file, Kafka's default."""
+TOPIC_CONFIG, BROKER_CONFIG, DEFAULT_BROKER_CONFIG, STATIC_CONFIG, DEFAULT_CONFIG = 1, 2, 3, 4, 5
+"""Kafka's ConfigSource codes: a topic's, a broker's, the cluster's default, the node's file, Kafka's default."""
 BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
 AFTER_MAX = "log.message.timestamp.after.max.ms"
 """Its default depends on the release."""
@@ -185,7 +186,7 @@ class Describer:
         elif resource.resource_type == BROKER_RESOURCE and name == CLUSTER_DEFAULT:
             configs = self._cluster(request)
         elif resource.resource_type == BROKER_RESOURCE and name == str(self._config.node_id):
-            configs = [*self._static(), *self._defaults(request)]
+            configs = [*self._static(), *self._defaults(request), *self._own(request)]
         elif resource.resource_type == BROKER_RESOURCE:
             error = ErrorCode.INVALID_REQUEST
             message = f"send this request to broker {name!r}; this is broker {self._config.node_id}"
@@ -233,6 +234,17 @@ class Describer:
             layers = self._layers([name])
             first = (layers[0][1], layers[0][2]) if layers else (None, DEFAULT_CONFIG)
             described.append(_described(name, key, first, layers, request))
+        return described
+
+    def _own(self, request: Any) -> list[Any]:
+        """Returns what was set for this broker alone."""
+        described = []
+        for name, key in BROKER_CONFIGS.items():
+            layers = [(name, key.default, DEFAULT_CONFIG)]
+            own = self._image.configs.get((BROKER_RESOURCE, str(self._config.node_id), name))
+            if own is not None:
+                layers.insert(0, (name, own, BROKER_CONFIG))
+            described.append(_described(name, key, layers[0][1:], layers, request))
         return described
 
     def _layers(self, names: Iterable[str]) -> list[tuple[str, str, int]]:

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: settings of topics, and the cluster's defaults for them.
+"""IncrementalAlterConfigs: settings of topics, the cluster's defaults for them, and throttles of single brokers.
 
 A resource is changed as a whole or not at all. A change of min.insync.replicas also empties, in the same atomic
 batch, the ELRs that were filled under the old value (ELR-9).
@@ -22,6 +22,7 @@ from system_under_test.metadata.records import (
     PartitionChangeRecord,
 )
 from system_under_test.metadata.topic_configs import (
+    BROKER_CONFIGS,
     CLUSTER_CONFIGS,
     LIST,
     TOPIC_CONFIGS,
@@ -148,19 +149,16 @@ def _check_resource(image: ClusterImage, resource: Any) -> None:
                 _missing_topic(resource.resource_name),
                 f"there is no topic {resource.resource_name!r}",
             )
-    elif resource.resource_type == BROKER_RESOURCE and _is_broker(image, resource.resource_name):
-        raise RequestRefusedError(
-            ErrorCode.INVALID_CONFIG,
-            "a single broker has no settings of its own that can be altered",
-        )
     elif resource.resource_type in OTHER_RESOURCES:
         raise RequestRefusedError(
             ErrorCode.INVALID_CONFIG, "broker loggers and groups have no settings here"
         )
-    elif resource.resource_type != BROKER_RESOURCE or resource.resource_name != CLUSTER_DEFAULT:
+    elif resource.resource_type != BROKER_RESOURCE or not (
+        resource.resource_name == CLUSTER_DEFAULT or _is_broker(image, resource.resource_name)
+    ):
         raise RequestRefusedError(
             ErrorCode.INVALID_REQUEST,
-            "only topics and the cluster's defaults (broker resource with an empty name) can be altered",
+            "only topics, brokers and the cluster's defaults (broker resource with an empty name) can be altered",
         )
 
 
@@ -193,10 +191,14 @@ def _own_values(image: ClusterImage, topic: str, changes: list[MetadataRecord]) 
 
 def _key(resource: Any, name: str) -> TopicConfigKey:
     """Returns the setting that a resource calls by a name."""
-    known = TOPIC_CONFIGS if resource.resource_type == TOPIC_RESOURCE else CLUSTER_CONFIGS
+    if resource.resource_type == TOPIC_RESOURCE:
+        kind, known = "topic", TOPIC_CONFIGS
+    elif resource.resource_name == CLUSTER_DEFAULT:
+        kind, known = "cluster", CLUSTER_CONFIGS
+    else:
+        kind, known = "broker", BROKER_CONFIGS
     key = known.get(name)
     if key is None:
-        kind = "topic" if resource.resource_type == TOPIC_RESOURCE else "cluster"
         raise RequestRefusedError(
             ErrorCode.INVALID_CONFIG, f"no {kind} setting that can be altered is called {name}"
         )

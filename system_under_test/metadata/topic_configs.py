@@ -414,6 +414,22 @@ CLUSTER_CONFIGS: dict[str, TopicConfigKey] = {
 }
 """What can be set as the cluster's default while brokers run, by the name that brokers use."""
 
+BROKER_CONFIGS: dict[str, TopicConfigKey] = {
+    name: TopicConfigKey(
+        name=name,
+        kind=LONG,
+        default=str(INT64_MAX),
+        check=_at_least(0),
+        documentation=f"limit in bytes per second of {what}; stored and described only",
+    )
+    for name, what in (
+        ("follower.replication.throttled.rate", "what a broker fetches of throttled replicas"),
+        ("leader.replication.throttled.rate", "what a broker sends of throttled replicas"),
+        ("replica.alter.log.dirs.io.max.bytes.per.second", "moves between directories"),
+    )
+}
+"""What can be set for a single broker: the throttles, which Kafka's reassignment tool sets and removes."""
+
 
 def canonical(key: TopicConfigKey, text: str, *, name: str = "") -> str:
     """Returns a value as Kafka describes it.

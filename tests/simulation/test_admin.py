@@ -58,13 +58,19 @@ def create(*topics: str) -> Any:
 
 
 def alter(
-    name: str, value: str | None, *, topic: str = TOPIC, operation: int = 0, validate: bool = False
+    name: str,
+    value: str | None,
+    *,
+    topic: str = TOPIC,
+    broker: str = "",
+    operation: int = 0,
+    validate: bool = False,
 ) -> Any:
     return incremental_alter_configs_request.IncrementalAlterConfigsRequest(
         resources=(
             incremental_alter_configs_request.AlterConfigsResource(
-                resource_type=TOPIC_RESOURCE if topic else BROKER_RESOURCE,
-                resource_name=topic,
+                resource_type=BROKER_RESOURCE if broker or not topic else TOPIC_RESOURCE,
+                resource_name=broker or topic,
                 configs=(
                     incremental_alter_configs_request.AlterableConfig(
                         name=name, config_operation=operation, value=value
@@ -198,9 +204,28 @@ def test_a_cluster_default_holds_for_topics_without_their_own_value(cluster: Clu
     assert error_of(refused) == ErrorCode.INVALID_CONFIG
 
 
+def test_a_throttle_belongs_to_one_broker_and_can_be_removed(cluster: Cluster) -> None:
+    rate, unlimited = "leader.replication.throttled.rate", str(2**63 - 1)
+    assert values(cluster, BROKER_RESOURCE, "1")[rate].value == unlimited
+    assert error_of(ask(cluster, alter(rate, "1000", broker="1"))) == 0
+    cluster.run_for(0.5)
+    found = values(cluster, BROKER_RESOURCE, "1")[rate]
+    assert (found.value, found.config_source, found.read_only) == ("1000", 2, False)
+    assert [(one.value, one.source) for one in found.synonyms] == [("1000", 2), (unlimited, 5)]
+    assert values(cluster, BROKER_RESOURCE, "2", broker=2)[rate].value == unlimited
+    assert rate not in values(cluster, BROKER_RESOURCE, "")
+    for _ in range(2):  # Kafka's tool also removes what was never set.
+        assert error_of(ask(cluster, alter(rate, None, broker="1", operation=1))) == 0
+    cluster.run_for(0.5)
+    found = values(cluster, BROKER_RESOURCE, "1")[rate]
+    assert (found.value, found.config_source) == (unlimited, 5)
+
+
 @pytest.mark.parametrize(
     ("request_", "error"),
     [
+        (alter("leader.replication.throttled.rate", "-1", broker="1"), ErrorCode.INVALID_CONFIG),
+        (alter("log.cleaner.threads", "2", broker="1"), ErrorCode.INVALID_CONFIG),
         (alter(MIN_ISR, "0"), ErrorCode.INVALID_CONFIG),
         (alter(MIN_ISR, "many"), ErrorCode.INVALID_CONFIG),
         (alter("retention.ms", "-2"), ErrorCode.INVALID_CONFIG),

@@ -9,12 +9,13 @@ CACHE is `LASTSTAND_CACHE`, else `laststand` in `XDG_CACHE_HOME`, else `~/.cache
 """
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import UsageError
 from harness.java import JavaRuntime, cache_directory
-from harness.systems.apache_kafka.jars import Jar, locked_jars
+from harness.systems.apache_kafka.jars import Jar, locked_jars, locked_tools
 from harness.systems.apache_kafka.versions import NAME, Version
 
 
@@ -37,19 +38,45 @@ class VersionCache:
 
     @property
     def jars(self) -> tuple[Jar, ...]:
-        """The jars that belong in it."""
+        """The jars of a node."""
         return locked_jars(self.version)
 
     @property
+    def tools(self) -> tuple[Jar, ...]:
+        """The jars that Kafka's command-line tools need in addition."""
+        return locked_tools(self.version)
+
+    @property
+    def all_jars(self) -> tuple[Jar, ...]:
+        """The jars of the directory: a node's, then those of the tools."""
+        return (*self.jars, *self.tools)
+
+    @property
     def jar_paths(self) -> list[Path]:
-        """Paths of all jars in the order of the class path, whether they are there or not."""
+        """Paths of a node's jars in the order of the class path, whether they are there or not."""
         return [self.lib / jar.file_name for jar in self.jars]
 
     @property
+    def tool_paths(self) -> list[Path]:
+        """Paths of the class path of tools, whether the jars are there or not.
+
+        A node's jars come first and in the same order, so that the class-data archive of nodes serves tools, too.
+        """
+        return [*self.jar_paths, *(self.lib / jar.file_name for jar in self.tools)]
+
+    @property
     def is_fetched(self) -> bool:
-        """Whether every jar is there with its size; checksums were verified when it was fetched."""
+        """Whether every jar of a node is there with its size; checksums were verified when it was fetched."""
+        return self._has(self.jars)
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether the jars of a node and those of the tools are there; earlier releases fetched no tools."""
+        return self._has(self.all_jars)
+
+    def _has(self, jars: Iterable[Jar]) -> bool:
         try:
-            return all((self.lib / jar.file_name).stat().st_size == jar.bytes for jar in self.jars)
+            return all((self.lib / jar.file_name).stat().st_size == jar.bytes for jar in jars)
         except OSError:
             return False
 

@@ -84,9 +84,9 @@ def fetch(cache: VersionCache, progress: ProgressDisplay, *, repository: str = "
         incomplete = cache.directory / "incomplete"
         incomplete.mkdir(exist_ok=True)
         _salvage(cache, incomplete)
-        missing = [jar for jar in cache.jars if not is_jar(incomplete / jar.file_name, jar)]
+        missing = [jar for jar in cache.all_jars if not is_jar(incomplete / jar.file_name, jar)]
         missing = _copy_from_local_repository(missing, incomplete)
-        reused = len(cache.jars) - len(missing)
+        reused = len(cache.all_jars) - len(missing)
         if missing:
             _download(missing, incomplete, repository, progress, cache)
         _set_times(incomplete)
@@ -148,14 +148,14 @@ def _is_complete(cache: VersionCache) -> bool:
     """Whether the directory of jars has every jar, and nothing else that a class path could name."""
     with contextlib.suppress(OSError):
         names = {path.name for path in cache.lib.iterdir()}
-        if names == {jar.file_name for jar in cache.jars}:
-            return all(is_jar(cache.lib / jar.file_name, jar) for jar in cache.jars)
+        if names == {jar.file_name for jar in cache.all_jars}:
+            return all(is_jar(cache.lib / jar.file_name, jar) for jar in cache.all_jars)
     return False
 
 
 def _salvage(cache: VersionCache, incomplete: Path) -> None:
     """Keeps the good jars of a damaged directory, and removes the rest of it and of an earlier fetch."""
-    by_name = {jar.file_name: jar for jar in cache.jars}
+    by_name = {jar.file_name: jar for jar in cache.all_jars}
     if cache.lib.exists():
         for path in cache.lib.iterdir():
             if path.name in by_name and is_jar(path, by_name[path.name]):

@@ -1,7 +1,8 @@
 """The lock files: which jars make up a version, by Maven coordinates and checksum.
 
 `locks/VERSION.toml` is written by `python -m harness.systems.apache_kafka.lock`. A jar is the same wherever
-it comes from, so a lock file has no address of a repository.
+it comes from, so a lock file has no address of a repository. The table `jars` has what a node needs, the table
+`tools` what Kafka's command-line tools need in addition. Nodes do not get the tools on their class path.
 """
 
 import re
@@ -67,18 +68,32 @@ def parse_coordinates(text: str) -> tuple[str, str, str, str]:
 
 @cache
 def locked_jars(version: Version) -> tuple[Jar, ...]:
-    """Returns the jars of a supported version in the order of the class path."""
-    return parse_lock((LOCK_DIRECTORY / f"{version}.toml").read_text(encoding="utf-8"))
+    """Returns the jars of a node of a supported version in the order of the class path."""
+    return parse_lock(_text_of(version))
 
 
-def parse_lock(text: str) -> tuple[Jar, ...]:
-    """Reads a lock file.
+@cache
+def locked_tools(version: Version) -> tuple[Jar, ...]:
+    """Returns the jars that the command-line tools of a supported version need in addition to a node's."""
+    return parse_lock(_text_of(version), "tools")
+
+
+def _text_of(version: Version) -> str:
+    return (LOCK_DIRECTORY / f"{version}.toml").read_text(encoding="utf-8")
+
+
+def parse_lock(text: str, table: str = "jars") -> tuple[Jar, ...]:
+    """Reads a table of a lock file.
+
+    Args:
+        text: Content of the file.
+        table: "jars" or "tools".
 
     Returns:
         The jars by file name, which is the order of the class path.
     """
     jars = []
-    for coordinates, entry in tomllib.loads(text)["jars"].items():
+    for coordinates, entry in tomllib.loads(text)[table].items():
         group, artifact, version, classifier = parse_coordinates(coordinates)
         jars.append(
             Jar(
@@ -93,14 +108,24 @@ def parse_lock(text: str) -> tuple[Jar, ...]:
     return tuple(sorted(jars, key=lambda jar: jar.file_name))
 
 
-def lock_text(version: Version, jars: Iterable[Jar]) -> str:
-    """Returns the text of a lock file; the same jars always give the same text."""
+def lock_text(version: Version, jars: Iterable[Jar], tools: Iterable[Jar]) -> str:
+    """Returns the text of a lock file; the same jars always give the same text.
+
+    Args:
+        version: Which one.
+        jars: What a node needs.
+        tools: What the command-line tools need in addition.
+    """
+    head = (
+        f"# The jars of a node of Apache Kafka {version}, and what its command-line tools need in addition.\n"
+        f"# Written by `python -m harness.systems.apache_kafka.lock {version}`; do not edit.\n"
+    )
+    return head + _table_text("jars", jars) + _table_text("tools", tools)
+
+
+def _table_text(name: str, jars: Iterable[Jar]) -> str:
     lines = [
-        f'"{jar.coordinates}" = {{ bytes = {jar.bytes}, sha256 = "{jar.sha256}" }}'
+        f'"{jar.coordinates}" = {{ bytes = {jar.bytes}, sha256 = "{jar.sha256}" }}\n'
         for jar in sorted(jars, key=lambda jar: jar.coordinates)
     ]
-    head = (
-        f"# The jars of a node of Apache Kafka {version}.\n"
-        f"# Written by `python -m harness.systems.apache_kafka.lock {version}`; do not edit.\n\n[jars]\n"
-    )
-    return head + "\n".join(lines) + "\n"
+    return f"\n[{name}]\n" + "".join(lines)

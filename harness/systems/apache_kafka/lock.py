@@ -1,7 +1,8 @@
 """Writes lock files with Maven: `python -m harness.systems.apache_kafka.lock VERSION ...`, or `--all`.
 
-For maintainers, when a version is added: Maven resolves what a node of that version needs, the jars are
-downloaded with their published checksums verified, and size and SHA-256 of each go into `locks/VERSION.toml`.
+For maintainers, when a version is added: Maven resolves what a node and the command-line tools of that version
+need, the jars are downloaded with their published checksums verified, and size and SHA-256 of each go into
+`locks/VERSION.toml`.
 Locking the same version again writes the same bytes.
 """
 
@@ -19,10 +20,14 @@ from harness.systems.apache_kafka.versions import SUPPORTED, Version, parse_vers
 
 KAFKA = ("org.apache.kafka", "kafka_2.13")
 """The broker, the controller and StorageTool, with all they need except a logging backend."""
+TOOLS = ("org.apache.kafka", "kafka-tools")
+"""The command-line tools. Their other dependencies belong to a node, or are for Kafka Connect only."""
 LOG4J2 = ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3")
 RELOAD4J = ("org.slf4j", "slf4j-reload4j", "1.7.36")
 UNPUBLISHED = {"4.4.0": ("org.apache.kafka:kafka-tools-api",)}
 """Dependencies that a release names and that were never published. No class of a node needs them."""
+WITHOUT_TOOLS = frozenset({"4.4.0"})
+"""Releases whose tools were never published."""
 
 
 def lock(version: Version) -> str:
@@ -36,12 +41,10 @@ def lock(version: Version) -> str:
         raise UsageError("lock files are made with Maven; install it")
     backend = LOG4J2 if version.uses_log4j2 else RELOAD4J
     excluded = UNPUBLISHED.get(str(version), ())
-    text = project(
-        (
-            dependency(*KAFKA, str(version), exclude=excluded),
-            dependency(*backend),
-        )
-    )
+    dependencies = [dependency(*KAFKA, str(version), exclude=excluded), dependency(*backend)]
+    if str(version) not in WITHOUT_TOOLS:
+        dependencies.append(dependency(*TOOLS, str(version), exclude=("*:*",)))
+    text = project(dependencies)
     with tempfile.TemporaryDirectory(prefix="laststand-lock-") as folder:
         copied = Path(folder) / "lib"
         listed = Path(folder) / "list"
@@ -57,7 +60,9 @@ def lock(version: Version) -> str:
                 f"-DoutputFile={listed}",
             ],
         )
-        return lock_text(version, _jars(listed.read_text(encoding="utf-8"), copied))
+        found = _jars(listed.read_text(encoding="utf-8"), copied)
+    tools = [jar for jar in found if (jar.group, jar.artifact) == TOOLS]
+    return lock_text(version, (jar for jar in found if jar not in tools), tools)
 
 
 def _jars(listed: str, copied: Path) -> list[Jar]:

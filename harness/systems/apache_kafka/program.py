@@ -35,8 +35,8 @@ def fetch_program(request: FetchRequest) -> FetchReport:
     data: dict[str, Any] = {
         "version": str(cache.version),
         "directory": str(cache.lib),
-        "jars": len(cache.jars),
-        "bytes": sum(jar.bytes for jar in cache.jars),
+        "jars": len(cache.all_jars),
+        "bytes": sum(jar.bytes for jar in cache.all_jars),
         "was_there": fetched.was_there,
         "reused": fetched.reused,
         "downloaded": fetched.downloaded,

@@ -100,8 +100,9 @@ def repository() -> Iterator[Repository]:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VersionCache:
-    """A machine without Maven and with an empty cache; the version has four jars."""
-    monkeypatch.setattr(cache_module, "locked_jars", lambda _: JARS)
+    """A machine without Maven and with an empty cache; the version has four jars, one of which is the tools."""
+    monkeypatch.setattr(cache_module, "locked_jars", lambda _: JARS[:-1])
+    monkeypatch.setattr(cache_module, "locked_tools", lambda _: JARS[-1:])
     monkeypatch.setattr(fetch_module, "PAUSE_MAX_S", 0.01)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
@@ -250,6 +251,18 @@ def test_a_damaged_jar_is_replaced_and_the_others_are_kept(
     (cache.lib / "stray.jar").write_bytes(b"")
     assert fetch(cache, Progress(), repository=repository.url) == Fetched(reused=3, downloaded=1)
     assert _content(cache.lib) == EXPECTED
+
+
+def test_nodes_run_without_the_tools_and_a_fetch_adds_them(
+    cache: VersionCache, repository: Repository
+) -> None:
+    fetch(cache, Progress(), repository=repository.url)
+    assert [path.name for path in cache.tool_paths] == list(EXPECTED)
+    (tool,) = set(cache.tool_paths) - set(cache.jar_paths)
+    tool.unlink()
+    assert (cache.is_fetched, cache.has_tools) == (True, False)
+    assert fetch(cache, Progress(), repository=repository.url) == Fetched(reused=3, downloaded=1)
+    assert (cache.is_fetched, cache.has_tools) == (True, True)
 
 
 def test_the_local_maven_repository_is_used_first(

@@ -7,9 +7,11 @@ from harness.systems.apache_kafka.jars import (
     Jar,
     lock_text,
     locked_jars,
+    locked_tools,
     parse_coordinates,
     parse_lock,
 )
+from harness.systems.apache_kafka.lock import WITHOUT_TOOLS
 from harness.systems.apache_kafka.versions import SUPPORTED, Version
 
 
@@ -31,8 +33,19 @@ def test_lock_files_are_canonical_and_name_no_repository() -> None:
     assert {file.name for file in files} == {f"{version}.toml" for version in SUPPORTED}
     for version in SUPPORTED:
         text = (LOCK_DIRECTORY / f"{version}.toml").read_text()
-        assert text == lock_text(version, locked_jars(version))
+        assert text == lock_text(version, locked_jars(version), locked_tools(version))
         assert "://" not in text
+
+
+@pytest.mark.parametrize("version", SUPPORTED, ids=str)
+def test_the_tools_of_every_version_are_locked_beside_the_jars_of_its_nodes(
+    version: Version,
+) -> None:
+    tools = locked_tools(version)
+    published = [] if str(version) in WITHOUT_TOOLS else [("kafka-tools", str(version))]
+    assert [(jar.artifact, jar.version) for jar in tools] == published
+    assert all(jar.bytes > 0 and re.fullmatch("[0-9a-f]{64}", jar.sha256) for jar in tools)
+    assert not set(tools) & set(locked_jars(version))
 
 
 def test_a_classifier_is_part_of_names_and_paths() -> None:
