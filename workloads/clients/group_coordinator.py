@@ -12,7 +12,7 @@ from typing import Any
 from harness.contracts.host import ClientHost, Connection
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import find_coordinator_request
-from workloads.clients.native import request_of
+from workloads.clients.native_cluster import request_of
 
 GROUP_KEY_TYPE = 0
 

@@ -1,0 +1,194 @@
+"""What every native client shares: connections to the nodes of a cluster, and the leaders of partitions.
+
+A request that times out closes its connection, as Kafka's clients do: a late response must not be taken for the
+response to the next request.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from harness.contracts.host import ClientHost, Connection
+from harness.errors import UsageError
+from system_under_test.protocol.client_versions import UnsupportedVersionError
+from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.messages import metadata_request
+
+STALE_METADATA = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+"""Errors after which a client requests metadata again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """A partition's leader as the client believes it to be."""
+
+    node_id: int
+    address: str
+    leader_epoch: int
+    topic_id: UUID
+    host: str
+
+
+class ClusterClient:
+    """The connections of one client and what it knows of leaders. Mutable: both.
+
+    Args:
+        host: The client host it runs on.
+        bootstrap: Addresses of brokers to query for metadata, in turn.
+        request_timeout_ms: After which a request counts as lost.
+        connect_timeout_ms: After which a connection attempt is given up.
+    """
+
+    def __init__(
+        self,
+        host: ClientHost,
+        bootstrap: tuple[str, ...],
+        *,
+        request_timeout_ms: int,
+        connect_timeout_ms: int,
+    ) -> None:
+        self.host = host
+        self.request_timeout_ms = request_timeout_ms
+        self._bootstrap = bootstrap
+        self._next_bootstrap = 0
+        self._connect_timeout_ms = connect_timeout_ms
+        self._connections: dict[str, Connection] = {}
+        self._leaders: dict[tuple[str, int], Leader] = {}
+        self._newest: dict[tuple[UUID, int], Leader] = {}
+
+    async def leader(
+        self, topic: str, partition: int, *, never_older: bool = False
+    ) -> Leader | None:
+        """Returns a partition's leader, after a Metadata request if it is not known; None if that did not help.
+
+        Args:
+            topic: Name of the topic.
+            partition: Index of the partition.
+            never_older: Whether to ignore metadata with an older leader epoch than the newest one that this client
+                has seen, as Kafka's clients do (KIP-320): a deposed leader may lack what its successor has.
+        """
+        key = (topic, partition)
+        leader = self._leaders.get(key)
+        if leader is None:
+            await self._refresh(topic)
+            leader = self._leaders.get(key)
+        if leader is None or not never_older:
+            return leader
+        newest = self._newest.setdefault((leader.topic_id, partition), leader)
+        if leader.leader_epoch < newest.leader_epoch:
+            return newest
+        self._newest[(leader.topic_id, partition)] = leader
+        return leader
+
+    def forget_leader(self, topic: str, partition: int) -> None:
+        """Forgets a partition's leader, so that the next operation requests metadata."""
+        self._leaders.pop((topic, partition), None)
+
+    def next_bootstrap(self) -> str:
+        """Returns the address of a broker, of another one every time."""
+        address = self._bootstrap[self._next_bootstrap]
+        self._next_bootstrap = (self._next_bootstrap + 1) % len(self._bootstrap)
+        return address
+
+    async def open(self, address: str) -> Connection | None:
+        """Returns the connection to a node, a new one if necessary; None if the node cannot be reached."""
+        connection = self._connections.get(address)
+        if connection is not None and connection.is_open:
+            return connection
+        try:
+            connection = await self.host.network.connect(address, self._connect_timeout_ms)
+        except OSError:  # TimeoutError is one
+            return None
+        self._connections[address] = connection
+        return connection
+
+    async def request(
+        self, connection: Connection, address: str, request: Any, timeout_ms: float
+    ) -> Any:
+        """Returns the response, or a short word for what went wrong with the connection."""
+        try:
+            return await request_of(connection, request, timeout_ms)
+        except TimeoutError:
+            self._drop(address, connection)
+            return "client-timeout"
+        except OSError:
+            self._drop(address, connection)
+            return "connection-lost"
+
+    def close(self) -> None:
+        """Closes all connections."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def _drop(self, address: str, connection: Connection) -> None:
+        connection.close()
+        if self._connections.get(address) is connection:
+            del self._connections[address]
+
+    async def _refresh(self, topic: str) -> None:
+        """Requests the topic's metadata from one broker, the next in turn."""
+        address = self.next_bootstrap()
+        connection = await self.open(address)
+        if connection is None:
+            return
+        request = metadata_request.MetadataRequest(
+            topics=(metadata_request.MetadataRequestTopic(topic_id=None, name=topic),),
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+        response = await self.request(connection, address, request, self.request_timeout_ms)
+        if isinstance(response, str):
+            return
+        hosts = {broker.node_id: broker.host for broker in response.brokers}
+        addresses = {broker.node_id: f"{broker.host}:{broker.port}" for broker in response.brokers}
+        for described in response.topics:
+            for item in described.partitions:
+                if item.leader_id in addresses:
+                    self._leaders[(topic, item.partition_index)] = Leader(
+                        node_id=item.leader_id,
+                        address=addresses[item.leader_id],
+                        leader_epoch=item.leader_epoch,
+                        topic_id=described.topic_id,
+                        host=hosts[item.leader_id],
+                    )
+
+
+def request_of(connection: Connection, request: Any, timeout_ms: float) -> "asyncio.Future[Any]":
+    """Sends a request and returns the future of its response.
+
+    Raises:
+        UsageError: The node knows no version of the request that can express it, for example an old broker.
+    """
+    try:
+        return connection.request(request, timeout_ms)
+    except UnsupportedVersionError as error:
+        raise _unusable(error) from None
+
+
+def send(connection: Connection, request: Any) -> None:
+    """Sends a request that has no response.
+
+    Raises:
+        UsageError: As `request_of`.
+    """
+    try:
+        connection.send(request)
+    except UnsupportedVersionError as error:
+        raise _unusable(error) from None
+
+
+def _unusable(error: UnsupportedVersionError) -> UsageError:
+    return UsageError(f"the native client cannot use this cluster: {error}")
