@@ -1,19 +1,13 @@
-"""What every native client shares: connections to the nodes of a cluster, and the leaders of partitions.
+"""What a native client knows of its cluster: connections to its nodes, and the leaders of partitions."""
 
-A request that times out closes its connection, as Kafka's clients do: a late response must not be taken for the
-response to the next request.
-"""
-
-import asyncio
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from harness.contracts.host import ClientHost, Connection
-from harness.errors import UsageError
-from system_under_test.protocol.client_versions import UnsupportedVersionError
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import metadata_request
+from workloads.clients.connections import Connections
 
 STALE_METADATA = frozenset(
     {
@@ -61,10 +55,7 @@ class ClusterClient:
     ) -> None:
         self.host = host
         self.request_timeout_ms = request_timeout_ms
-        self._bootstrap = bootstrap
-        self._next_bootstrap = 0
-        self._connect_timeout_ms = connect_timeout_ms
-        self._connections: dict[str, Connection] = {}
+        self._connections = Connections(host, bootstrap, connect_timeout_ms)
         self._leaders: dict[tuple[str, int], Leader] = {}
         self._newest: dict[tuple[UUID, int], Leader] = {}
 
@@ -96,51 +87,27 @@ class ClusterClient:
         """Forgets a partition's leader, so that the next operation requests metadata."""
         self._leaders.pop((topic, partition), None)
 
-    def next_bootstrap(self) -> str:
-        """Returns the address of a broker, of another one every time."""
-        address = self._bootstrap[self._next_bootstrap]
-        self._next_bootstrap = (self._next_bootstrap + 1) % len(self._bootstrap)
-        return address
+    def next_broker(self) -> str:
+        """Returns the address of a broker, of the next one in turn."""
+        return self._connections.next_broker()
 
     async def open(self, address: str) -> Connection | None:
-        """Returns the connection to a node, a new one if necessary; None if the node cannot be reached."""
-        connection = self._connections.get(address)
-        if connection is not None and connection.is_open:
-            return connection
-        try:
-            connection = await self.host.network.connect(address, self._connect_timeout_ms)
-        except OSError:  # TimeoutError is one
-            return None
-        self._connections[address] = connection
-        return connection
+        """Returns the connection to a node; see `Connections`."""
+        return await self._connections.open(address)
 
     async def request(
         self, connection: Connection, address: str, request: Any, timeout_ms: float
     ) -> Any:
         """Returns the response, or a short word for what went wrong with the connection."""
-        try:
-            return await request_of(connection, request, timeout_ms)
-        except TimeoutError:
-            self._drop(address, connection)
-            return "client-timeout"
-        except OSError:
-            self._drop(address, connection)
-            return "connection-lost"
+        return await self._connections.request(address, connection, request, timeout_ms)
 
     def close(self) -> None:
         """Closes all connections."""
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
-
-    def _drop(self, address: str, connection: Connection) -> None:
-        connection.close()
-        if self._connections.get(address) is connection:
-            del self._connections[address]
+        self._connections.close()
 
     async def _refresh(self, topic: str) -> None:
         """Requests the topic's metadata from one broker, the next in turn."""
-        address = self.next_bootstrap()
+        address = self.next_broker()
         connection = await self.open(address)
         if connection is None:
             return
@@ -164,31 +131,3 @@ class ClusterClient:
                         topic_id=described.topic_id,
                         host=hosts[item.leader_id],
                     )
-
-
-def request_of(connection: Connection, request: Any, timeout_ms: float) -> "asyncio.Future[Any]":
-    """Sends a request and returns the future of its response.
-
-    Raises:
-        UsageError: The node knows no version of the request that can express it, for example an old broker.
-    """
-    try:
-        return connection.request(request, timeout_ms)
-    except UnsupportedVersionError as error:
-        raise _unusable(error) from None
-
-
-def send(connection: Connection, request: Any) -> None:
-    """Sends a request that has no response.
-
-    Raises:
-        UsageError: As `request_of`.
-    """
-    try:
-        connection.send(request)
-    except UnsupportedVersionError as error:
-        raise _unusable(error) from None
-
-
-def _unusable(error: UnsupportedVersionError) -> UsageError:
-    return UsageError(f"the native client cannot use this cluster: {error}")

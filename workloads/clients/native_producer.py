@@ -39,7 +39,8 @@ from system_under_test.protocol.messages import (
 )
 from system_under_test.protocol.record_batch import encode_batch
 from workloads.clients.backoff import backoff_ms
-from workloads.clients.native_cluster import STALE_METADATA, ClusterClient, Leader, send
+from workloads.clients.connections import send
+from workloads.clients.native_cluster import STALE_METADATA, ClusterClient, Leader
 
 GRACE_MS = 250
 """A produce request carries its own timeout, which begins when the broker reads it. The client waits a little
@@ -232,7 +233,7 @@ class NativeProducer:
         """Whether there is a producer id, after a request for one if necessary."""
         if self._producer_id != NO_PRODUCER:
             return True
-        address = self._cluster.next_bootstrap()
+        address = self._cluster.next_broker()
         connection = await self._cluster.open(address)
         if connection is None:
             return False

@@ -51,7 +51,7 @@ class FakeCluster:
     def forget_leader(self, topic: str, partition: int) -> None:
         pass
 
-    def next_bootstrap(self) -> str:
+    def next_broker(self) -> str:
         return "b1"
 
     async def open(self, address: str) -> Any:
