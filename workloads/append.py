@@ -9,10 +9,10 @@ Several logical processes work at once, each on one thing at a time:
   with acks=all again until they are acknowledged; each record is still one operation, from before the first
   attempt to the end of the last one;
 * **poll** fetches from the process's own position in one partition and moves the position past what it got; out of
-  range it starts again at the present log end. It may consist of several fetches (`fetches_per_poll_max`), each
-  from where the one before ended, as an operation of Jepsen's Kafka workload consists of several polls. It is one
-  operation in the history, with all records in the order in which they came (`join_fetches`), so the checkers
-  judge the order within each fetch and between fetches;
+  range it starts again at the present log end. `follower_fetch_share` of the fetches read from followers. A poll
+  may consist of several fetches (`fetches_per_poll_max`), each from where the one before ended, as an operation of
+  Jepsen's Kafka workload consists of several polls. It is one operation in the history, with all records in the
+  order in which they came (`join_fetches`), so the checkers judge the order within each fetch and between fetches;
 * **latest** requests the log end.
 
 A process whose append completed `info` is retired and a new process takes its place (Jepsen's rule: it
@@ -33,7 +33,9 @@ from harness.contracts.client import (
     KeepGoing,
     LogClient,
     MakesProducers,
+    PollResult,
     ProducedBatch,
+    ReadsFollowers,
 )
 from harness.contracts.host import ClientHost, RandomStream
 from harness.contracts.recorder import Recorder
@@ -240,7 +242,7 @@ class AppendProcess:
             position=position,
             final=final,
         )
-        completion, read = await self._fetch(topic, partition, position, self._draw_fetches(final))
+        completion, read = await self._fetch(topic, partition, position, final=final)
         self._recorder.complete(op_index, completion, read)
         if read:
             self._positions[(topic, partition)] = read[-1].offset + 1
@@ -252,21 +254,29 @@ class AppendProcess:
         """Draws how many fetches a poll has; final reads have one, because only their end counts."""
         return self._draw_count(1 if final else self._config.fetches_per_poll_max)
 
+    async def _fetch_once(
+        self, topic: str, partition: int, position: int, *, final: bool
+    ) -> PollResult:
+        """Fetches from the leader, or from a follower if that is drawn."""
+        client, config = self._client, self._config
+        sizes = {"max_bytes": config.poll_max_bytes, "max_wait_ms": config.poll_max_wait_ms}
+        share = 0.0 if final else config.follower_fetch_share
+        if share and isinstance(client, ReadsFollowers) and self._random.random() < share:
+            choice = self._random.random()
+            return await client.poll_follower(topic, partition, position, choice=choice, **sizes)
+        return await client.poll(topic, partition, position, **sizes)
+
     async def _fetch(
-        self, topic: str, partition: int, position: int, count: int
+        self, topic: str, partition: int, position: int, *, final: bool
     ) -> tuple[Completion, list[ReadRecord]]:
-        """Fetches up to `count` times, each from where the one before ended; the first failure ends it."""
+        """Fetches a number of times that is drawn, each from where the one before ended; a failure ends it."""
+        count = self._draw_fetches(final)
         completions: list[Completion] = []
         read: list[ReadRecord] = []
         is_torn = False
         for _ in range(count):
-            result = await self._client.poll(
-                topic,
-                partition,
-                read[-1].offset + 1 if read else position,
-                max_bytes=self._config.poll_max_bytes,
-                max_wait_ms=self._config.poll_max_wait_ms,
-            )
+            at = read[-1].offset + 1 if read else position
+            result = await self._fetch_once(topic, partition, at, final=final)
             completions.append(result.completion)
             got = records_of(result, run_id=self._run_id, topic=topic, partition=partition)
             read += got

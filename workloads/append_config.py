@@ -16,7 +16,7 @@ REQUEST_PARTITIONS_MAX = 100
 RETRIES_MAX = 2**31 - 1
 """Kafka's default: only the delivery timeout ends the attempts."""
 DELIVERY_TIMEOUT_REQUESTS = 4
-BATCHING_CLIENT = "native"
+NATIVE = "native"
 ACKS = {"all": -1, "1": 1, "0": 0}
 """Acknowledgements as settings name them, and as the protocol does."""
 
@@ -39,6 +39,8 @@ class AppendConfig:
         poll_max_bytes: Largest size of a fetch response.
         poll_max_wait_ms: How long a fetch at the log end waits for records.
         fetches_per_poll_max: How many fetches a poll may consist of; the number is drawn for every poll.
+        follower_fetch_share: Which share of the fetches is sent to a follower instead of the leader (KIP-392);
+            those of the final phase are sent to leaders.
         record_bytes_max: Values are padded up to this size, each to a size that is drawn; 0 for values that are as
             small as possible.
         records_per_batch_max: How many records a batch may have; the number is drawn for every batch.
@@ -67,6 +69,7 @@ class AppendConfig:
     poll_max_bytes: int = 16384
     poll_max_wait_ms: int = 20
     fetches_per_poll_max: int = 1
+    follower_fetch_share: float = 0.0
     record_bytes_max: int = 0
     records_per_batch_max: int = 1
     partitions_per_request_max: int = 1
@@ -91,6 +94,14 @@ class AppendConfig:
         if not 0 <= self.record_bytes_max <= RECORD_BYTES_MAX:
             raise UsageError(
                 f"workload.record_bytes_max is {self.record_bytes_max}; choose 0 to {RECORD_BYTES_MAX}"
+            )
+        if not 0 <= self.follower_fetch_share <= 1:
+            raise UsageError(
+                f"workload.follower_fetch_share is {self.follower_fetch_share}; choose 0 to 1"
+            )
+        if self.follower_fetch_share and self.client != NATIVE:
+            raise UsageError(
+                f"workload.follower_fetch_share needs the client {NATIVE!r}, not {self.client!r}"
             )
         self._check_producer()
         rates = (self.appends_per_s, self.polls_per_s, self.latests_per_s)
@@ -120,10 +131,10 @@ class AppendConfig:
                 f" of {self.record_bytes_max} bytes (record_bytes_max) is larger than {RECORD_BYTES_MAX} bytes;"
                 " choose smaller ones"
             )
-        if self.needs_producer and self.client != BATCHING_CLIENT:
+        if self.needs_producer and self.client != NATIVE:
             raise UsageError(
                 "workload.enable_idempotence, records_per_batch_max and partitions_per_request_max need the client"
-                f" {BATCHING_CLIENT!r}, not {self.client!r}"
+                f" {NATIVE!r}, not {self.client!r}"
             )
 
     @property

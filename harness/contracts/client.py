@@ -152,6 +152,24 @@ class Producer(Protocol):
 
 
 @runtime_checkable
+class ReadsFollowers(Protocol):
+    """A client that can read from followers."""
+
+    async def poll_follower(
+        self,
+        topic: str,
+        partition: int,
+        position: int,
+        *,
+        max_bytes: int,
+        max_wait_ms: int,
+        choice: float,
+    ) -> PollResult:
+        """Reads once from a position, from a follower that `choice` (from 0 to below 1) selects."""
+        ...
+
+
+@runtime_checkable
 class MakesProducers(Protocol):
     """A client that can do more than append one record at a time."""
 

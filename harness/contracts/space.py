@@ -47,6 +47,7 @@ DEFAULT_SPACE: Space = {
     "workload.poll_max_bytes": (16384, 16384, 1024, 200),
     "workload.fetches_per_poll_max": (1, 1, 4),
     "workload.record_bytes_max": (0, 0, 300, 3000),
+    "workload.follower_fetch_share": (0.0, 0.0, 0.3),
     "workload.records_per_batch_max": (1, 1, 1, 4, 12),
     "workload.partitions_per_request_max": (1, 1, 3),
     "workload.enable_idempotence": (True, False),

@@ -13,9 +13,11 @@ On a real host a connection negotiates the version of every request with its nod
 passes messages as they are.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from harness.contracts.client import (
+    OFFSET_OUT_OF_RANGE,
     ClientType,
     FetchedBatch,
     PollResult,
@@ -38,6 +40,8 @@ from workloads.clients.native_producer import GRACE_MS, NativeProducer
 
 LATEST_TIMESTAMP = -1
 CONSUMER_REPLICA_ID = -1
+FOLLOWER_LAGS = "follower-lags"
+"""The `error` of a poll whose position is beyond the follower's log."""
 
 
 class NativeClient:
@@ -87,10 +91,60 @@ class NativeClient:
     async def poll(
         self, topic: str, partition: int, position: int, *, max_bytes: int, max_wait_ms: int
     ) -> PollResult:
-        """Fetches once from a position."""
+        """Fetches once from a position, from the leader."""
         leader = await self._cluster.leader(topic, partition)
-        connection = await self._cluster.open(leader.address) if leader is not None else None
-        if leader is None or connection is None:
+        if leader is None:
+            return PollResult(completion=_never_sent(leader))
+        return await self._fetch(
+            leader, topic, partition, position, max_bytes=max_bytes, max_wait_ms=max_wait_ms
+        )
+
+    async def poll_follower(
+        self,
+        topic: str,
+        partition: int,
+        position: int,
+        *,
+        max_bytes: int,
+        max_wait_ms: int,
+        choice: float,
+    ) -> PollResult:
+        """Fetches once from a position, from a follower (KIP-392); `choice` is from 0 to below 1.
+
+        The completion has no leader epoch. A follower that has just learned of an epoch may still have records
+        that its leader does not have, so its response proves nothing about the log of that leader.
+        """
+        leader = await self._cluster.leader(topic, partition)
+        if leader is None:
+            return PollResult(completion=_never_sent(leader))
+        if not leader.followers:
+            self._cluster.forget_leader(topic, partition)
+            none = Completion(outcome=Outcome.FAIL, error_code=None, error="no-follower-known")
+            return PollResult(completion=none)
+        address, host = leader.followers[int(choice * len(leader.followers))]
+        follower = replace(leader, address=address, host=host)
+        result = await self._fetch(
+            follower, topic, partition, position, max_bytes=max_bytes, max_wait_ms=max_wait_ms
+        )
+        completion = replace(result.completion, leader_epoch=-1)
+        if completion.error == OFFSET_OUT_OF_RANGE:
+            # It lags; Kafka's consumer then fetches from the leader, and keeps its position.
+            completion = replace(completion, error=FOLLOWER_LAGS)
+        return replace(result, completion=completion)
+
+    async def _fetch(
+        self,
+        leader: Leader,
+        topic: str,
+        partition: int,
+        position: int,
+        *,
+        max_bytes: int,
+        max_wait_ms: int,
+    ) -> PollResult:
+        """Fetches once from a position, from the node that is given as the leader."""
+        connection = await self._cluster.open(leader.address)
+        if connection is None:
             self._cluster.forget_leader(topic, partition)
             return PollResult(completion=_never_sent(leader))
         wanted = fetch_partition(partition, leader.leader_epoch, position, max_bytes)

@@ -26,13 +26,21 @@ STALE_METADATA = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """A partition's leader as the client believes it to be."""
+    """A partition's leader as the client believes it to be.
+
+    Attributes:
+        node_id, address, host: The broker.
+        leader_epoch: In which it leads.
+        topic_id: Of the topic.
+        followers: Addresses and hosts of the other replicas that are online.
+    """
 
     node_id: int
     address: str
     leader_epoch: int
     topic_id: UUID
     host: str
+    followers: tuple[tuple[str, str], ...] = ()
 
 
 class ClusterClient:
@@ -130,4 +138,11 @@ class ClusterClient:
                         leader_epoch=item.leader_epoch,
                         topic_id=described.topic_id,
                         host=hosts[item.leader_id],
+                        followers=tuple(
+                            (addresses[replica], hosts[replica])
+                            for replica in item.replica_nodes
+                            if replica in addresses
+                            and replica != item.leader_id
+                            and replica not in item.offline_replicas
+                        ),
                     )

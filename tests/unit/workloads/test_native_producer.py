@@ -217,7 +217,13 @@ def test_metadata_of_an_older_leader_epoch_is_ignored_if_asked_for() -> None:
     def metadata(message: Any, timeout_ms: float) -> Any:
         assert isinstance(message, metadata_request.MetadataRequest)
         leader, epoch = answers.pop(0)
-        partition = SimpleNamespace(leader_id=leader, partition_index=0, leader_epoch=epoch)
+        partition = SimpleNamespace(
+            leader_id=leader,
+            partition_index=0,
+            leader_epoch=epoch,
+            replica_nodes=(1, 2),
+            offline_replicas=(),
+        )
         response = SimpleNamespace(
             brokers=[SimpleNamespace(node_id=n, host=f"b{n}", port=1) for n in (1, 2)],
             topics=[SimpleNamespace(topic_id=UUID(int=1), partitions=[partition])],
