@@ -13,7 +13,7 @@ from harness.runs.experiment import ClusterConfig, Experiment, TopicConfig
 from harness.runs.result import RunResult
 from harness.runs.simulated import simulate
 from nemesis.fault import Fault
-from workloads.append import AppendConfig
+from workloads.append_config import AppendConfig
 
 STANDARD_FAULTS = (
     Fault(id="f0", fault="isolate", targets=("isr_follower:t-0",), at_ms=4000, for_ms=3000),

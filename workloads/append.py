@@ -3,12 +3,16 @@
 Several logical processes work at once, each on one thing at a time:
 
 * **append** sends one self-describing record (`workloads.values`) with acks 0, 1 or all to a partition and
-  completes `ok` with an offset, `fail` or `info`;
+  completes `ok` with an offset, `fail` or `info`. With `records_per_batch_max` and `partitions_per_request_max`
+  one request has several of them: a batch for each of several partitions. Each record is an operation of its own
+  in the history, so a process may have several open at once. With `enable_idempotence` a producer sends batches
+  with acks=all again until they are acknowledged; each record is still one operation, from before the first
+  attempt to the end of the last one;
 * **poll** fetches from the process's own position in one partition and moves the position past what it got; out of
-  range it starts again at the present log end. It may consist of several fetches (`fetches_per_poll_max`), each
-  from where the one before ended, as an operation of Jepsen's Kafka workload consists of several polls. It is one
-  operation in the history, with all records in the order in which they came (`join_fetches`), so the checkers
-  judge the order within each fetch and between fetches;
+  range it starts again at the present log end. `follower_fetch_share` of the fetches read from followers. A poll
+  may consist of several fetches (`fetches_per_poll_max`), each from where the one before ended, as an operation of
+  Jepsen's Kafka workload consists of several polls. It is one operation in the history, with all records in the
+  order in which they came (`join_fetches`), so the checkers judge the order within each fetch and between fetches;
 * **latest** requests the log end.
 
 A process whose append completed `info` is retired and a new process takes its place (Jepsen's rule: it
@@ -22,15 +26,22 @@ all (integrity, order, fresh), lost acknowledged records.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from harness.contracts.client import OFFSET_OUT_OF_RANGE, KeepGoing, LogClient
+from harness.contracts.client import (
+    OFFSET_OUT_OF_RANGE,
+    KeepGoing,
+    LogClient,
+    MakesProducers,
+    PollResult,
+    ProducedBatch,
+    ReadsFollowers,
+)
 from harness.contracts.host import ClientHost, RandomStream
 from harness.contracts.recorder import Recorder
 from harness.contracts.workload import Task, WorkloadContext, WorkloadType
-from harness.errors import UsageError
 from harness.history.op import Completion, OpKind, Outcome, ReadRecord
-from harness.names import unknown_name
+from workloads.append_config import ACKS, AppendConfig
 from workloads.registry import CLIENTS
 from workloads.values import encode_value, records_of
 
@@ -39,82 +50,6 @@ KEY_COUNT = 16
 
 FINAL_RETRY_MS = 50
 UNKNOWN_EPOCH = -1
-PROCESSES_MAX = 1000
-FETCHES_MAX = 100
-RECORD_BYTES_MAX = 1_000_000
-"""Larger records are refused: Kafka's default limit of a batch is 1 MiB."""
-ACKS = {"all": -1, "1": 1, "0": 0}
-"""Acknowledgements as settings name them, and as the protocol does."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendConfig:
-    """Settings of the workload; rates are totals over all processes and partitions.
-
-    Attributes:
-        processes: How many processes work at the same time.
-        appends_per_s: Mean rate of appends while operations are quick; a process that waits for a response falls
-            behind and does not catch up.
-        polls_per_s: Mean rate of polls, likewise.
-        latests_per_s: Mean rate of requests for the log end, likewise.
-        acks: Drawn from for every append: "all", "1" or "0". A word that occurs twice is twice as likely.
-        client: Which kind of client connects to the cluster: "native", "confluent", "java", or what another
-            package provides. Only "native" runs in the simulation.
-        request_timeout_ms: How long a client waits for a response; also the produce request's own timeout.
-        connect_timeout_ms: How long a client waits for a connection.
-        poll_max_bytes: Largest size of a fetch response.
-        poll_max_wait_ms: How long a fetch at the log end waits for records.
-        fetches_per_poll_max: How many fetches a poll may consist of; the number is drawn for every poll.
-        record_bytes_max: Values are padded up to this size, each to a size that is drawn; 0 for values that are as
-            small as possible.
-
-    Raises:
-        UsageError: A setting makes no sense.
-    """
-
-    processes: int = 6
-    appends_per_s: float = 100.0
-    polls_per_s: float = 100.0
-    latests_per_s: float = 10.0
-    acks: tuple[str, ...] = ("all",)
-    client: str = "native"
-    request_timeout_ms: int = 1500
-    connect_timeout_ms: int = 300
-    poll_max_bytes: int = 16384
-    poll_max_wait_ms: int = 20
-    fetches_per_poll_max: int = 1
-    record_bytes_max: int = 0
-
-    def __post_init__(self) -> None:
-        """Checks names and numbers."""
-        for word in self.acks:
-            if word not in ACKS:
-                raise UsageError(unknown_name("acks", word, ACKS))
-        if not self.acks:
-            raise UsageError("workload.acks must name at least one of all, 1, 0")
-        _check_range("processes", self.processes, PROCESSES_MAX)
-        _check_range("request_timeout_ms", self.request_timeout_ms)
-        _check_range("connect_timeout_ms", self.connect_timeout_ms)
-        _check_range("poll_max_bytes", self.poll_max_bytes)
-        _check_range("fetches_per_poll_max", self.fetches_per_poll_max, FETCHES_MAX)
-        if not 0 <= self.record_bytes_max <= RECORD_BYTES_MAX:
-            raise UsageError(
-                f"workload.record_bytes_max is {self.record_bytes_max}; choose 0 to {RECORD_BYTES_MAX}"
-            )
-        rates = (self.appends_per_s, self.polls_per_s, self.latests_per_s)
-        if min(rates) < 0 or sum(rates) <= 0:
-            raise UsageError("workload: at least one of the rates must be greater than 0")
-
-    @property
-    def client_hosts(self) -> int:
-        """Every process has its own client host."""
-        return self.processes
-
-
-def _check_range(name: str, value: int, largest: int | None = None) -> None:
-    if value < 1 or (largest is not None and value > largest):
-        upper = "or more" if largest is None else f"to {largest}"
-        raise UsageError(f"workload.{name} is {value}; choose 1 {upper}")
 
 
 class ProcessIds:
@@ -166,6 +101,12 @@ class AppendProcess:
             request_timeout_ms=config.request_timeout_ms,
             connect_timeout_ms=config.connect_timeout_ms,
         )
+        self._producer = (
+            self._client.producer(config.producer_settings)
+            if config.needs_producer and isinstance(self._client, MakesProducers)
+            else None
+        )
+        self._keep_going: KeepGoing = lambda: True
         self._process = ids.take()
         self._sequence = 0
         self._positions = dict.fromkeys(self._topic_partitions, 0)
@@ -173,6 +114,7 @@ class AppendProcess:
     async def run(self, keep_going: KeepGoing) -> None:
         """Does operations at random until `keep_going()` is false; finishes the one it is in."""
         config = self._config
+        self._keep_going = keep_going
         weights = (config.appends_per_s, config.polls_per_s, config.latests_per_s)
         total = sum(weights)
         mean_gap_s = config.processes / total
@@ -184,7 +126,7 @@ class AppendProcess:
             draw = self._random.random() * total
             if draw < weights[0]:
                 acks = config.acks[int(self._random.random() * len(config.acks))]
-                await self.append(topic, partition, ACKS[acks])
+                await self._append(self._pick_more((topic, partition)), ACKS[acks])
             elif draw < weights[0] + weights[1]:
                 await self.poll(topic, partition)
             else:
@@ -194,6 +136,68 @@ class AppendProcess:
         self, topic: str, partition: int, acks: int, *, final: bool = False
     ) -> Completion:
         """Appends one record and records the operation."""
+        return (await self._append([(topic, partition)], acks, final=final))[0]
+
+    async def _append(
+        self, keys: Sequence[tuple[str, int]], acks: int, *, final: bool = False
+    ) -> list[Completion]:
+        """Appends a batch to each partition and records one operation per record.
+
+        Args:
+            keys: Topics and partitions.
+            acks: 0, 1 or -1 (all).
+            final: Whether it belongs to the final phase, where a batch has one record.
+
+        Returns:
+            How each append ended; the offset is that of the first record.
+        """
+        begun = [self._begin_batch(key, acks, final=final) for key in keys]
+        completions: dict[int, Completion] = {}
+
+        def delivered(index: int, completion: Completion) -> None:
+            completions[index] = completion
+            for place, op_index in enumerate(begun[index][0]):
+                offset = completion.offset
+                self._recorder.complete(
+                    op_index,
+                    completion
+                    if not place or offset is None
+                    else replace(completion, offset=offset + place),
+                )
+
+        if self._producer is not None:
+            await self._producer.produce(
+                [batch for _, batch in begun], acks, delivered, self._keep_going
+            )
+        else:
+            batch = begun[0][1]
+            key, value = batch.records[0]
+            completion = await self._client.append(batch.topic, batch.partition, key, value, acks)
+            delivered(0, completion)
+        ended = [completions[index] for index in range(len(begun))]
+        if acks != 0 and any(completion.outcome == Outcome.INFO for completion in ended):
+            self._process = self._ids.take()
+            self._sequence = 0
+        return ended
+
+    def _begin_batch(
+        self, key: tuple[str, int], acks: int, *, final: bool
+    ) -> tuple[list[int], ProducedBatch]:
+        """Makes a batch and records the invocation of its appends; returns their op indexes with it."""
+        count = 1 if final else self._draw_count(self._config.records_per_batch_max)
+        begun = [self._begin_append(key, acks, final=final) for _ in range(count)]
+        topic, partition = key
+        records = tuple(record for _, record in begun)
+        return (
+            [op_index for op_index, _ in begun],
+            ProducedBatch(topic=topic, partition=partition, records=records),
+        )
+
+    def _begin_append(
+        self, of: tuple[str, int], acks: int, *, final: bool
+    ) -> tuple[int, tuple[bytes, bytes]]:
+        """Records the invocation of an append; returns its op index and its record."""
+        topic, partition = of
         key = f"k{int(self._random.random() * KEY_COUNT)}"
         sequence = self._sequence
         self._sequence += 1
@@ -216,12 +220,11 @@ class AppendProcess:
             partition=partition,
             size=self._draw_size(),
         )
-        completion = await self._client.append(topic, partition, key.encode(), value, acks)
-        self._recorder.complete(op_index, completion)
-        if completion.outcome == Outcome.INFO and acks != 0:
-            self._process = self._ids.take()
-            self._sequence = 0
-        return completion
+        return op_index, (key.encode(), value)
+
+    def _draw_count(self, most: int) -> int:
+        """Draws a number from 1; without the option it must not draw, or all other draws would move."""
+        return 1 if most == 1 else 1 + int(self._random.random() * most)
 
     def _draw_size(self) -> int:
         """Draws the size of a value; without the option it must not draw, or all other draws would move."""
@@ -239,7 +242,7 @@ class AppendProcess:
             position=position,
             final=final,
         )
-        completion, read = await self._fetch(topic, partition, position, self._draw_fetches(final))
+        completion, read = await self._fetch(topic, partition, position, final=final)
         self._recorder.complete(op_index, completion, read)
         if read:
             self._positions[(topic, partition)] = read[-1].offset + 1
@@ -249,25 +252,31 @@ class AppendProcess:
 
     def _draw_fetches(self, final: bool) -> int:
         """Draws how many fetches a poll has; final reads have one, because only their end counts."""
-        most = 1 if final else self._config.fetches_per_poll_max
-        # An experiment without this option must not draw, or all its other draws would move.
-        return 1 if most == 1 else 1 + int(self._random.random() * most)
+        return self._draw_count(1 if final else self._config.fetches_per_poll_max)
+
+    async def _fetch_once(
+        self, topic: str, partition: int, position: int, *, final: bool
+    ) -> PollResult:
+        """Fetches from the leader, or from a follower if that is drawn."""
+        client, config = self._client, self._config
+        sizes = {"max_bytes": config.poll_max_bytes, "max_wait_ms": config.poll_max_wait_ms}
+        share = 0.0 if final else config.follower_fetch_share
+        if share and isinstance(client, ReadsFollowers) and self._random.random() < share:
+            choice = self._random.random()
+            return await client.poll_follower(topic, partition, position, choice=choice, **sizes)
+        return await client.poll(topic, partition, position, **sizes)
 
     async def _fetch(
-        self, topic: str, partition: int, position: int, count: int
+        self, topic: str, partition: int, position: int, *, final: bool
     ) -> tuple[Completion, list[ReadRecord]]:
-        """Fetches up to `count` times, each from where the one before ended; the first failure ends it."""
+        """Fetches a number of times that is drawn, each from where the one before ended; a failure ends it."""
+        count = self._draw_fetches(final)
         completions: list[Completion] = []
         read: list[ReadRecord] = []
         is_torn = False
         for _ in range(count):
-            result = await self._client.poll(
-                topic,
-                partition,
-                read[-1].offset + 1 if read else position,
-                max_bytes=self._config.poll_max_bytes,
-                max_wait_ms=self._config.poll_max_wait_ms,
-            )
+            at = read[-1].offset + 1 if read else position
+            result = await self._fetch_once(topic, partition, at, final=final)
             completions.append(result.completion)
             got = records_of(result, run_id=self._run_id, topic=topic, partition=partition)
             read += got
@@ -345,6 +354,15 @@ class AppendProcess:
         if len(self._topic_partitions) == 1:
             return self._topic_partitions[0]
         return self._topic_partitions[int(self._random.random() * len(self._topic_partitions))]
+
+    def _pick_more(self, first: tuple[str, int]) -> list[tuple[str, int]]:
+        """Returns the partitions of one append: the first, and others that are drawn."""
+        picked = [first]
+        most = min(self._config.partitions_per_request_max, len(self._topic_partitions))
+        for _ in range(self._draw_count(most) - 1):
+            left = [key for key in self._topic_partitions if key not in picked]
+            picked.append(left[int(self._random.random() * len(left))])
+        return picked
 
 
 def join_fetches(completions: Sequence[Completion], *, is_torn: bool = False) -> Completion:

@@ -18,7 +18,8 @@ from typing import Protocol
 from harness.contracts.client import KeepGoing
 from harness.contracts.workload import Task, WorkloadContext, WorkloadType
 from harness.errors import UsageError
-from workloads.append import AppendConfig, AppendWorkload
+from workloads.append import AppendWorkload
+from workloads.append_config import AppendConfig
 from workloads.clients.native_group import NativeGroup
 from workloads.consumer_group import ConsumerGroup
 from workloads.group import GroupWorkloadConfig

@@ -43,6 +43,7 @@ class Reading:
     sparse: bool
     clock_error_ns: int
     log_start_offset: int
+    sent_again: bool
 
 
 def holding(real_time: Sequence[Finding]) -> RealTimeHolds:
@@ -154,6 +155,7 @@ def _free(
         sparse=reading.sparse,
         clock_error_ns=reading.clock_error_ns,
         holds=holds,
+        sent_again=reading.sent_again,
     )
     return found
 

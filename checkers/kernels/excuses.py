@@ -27,7 +27,9 @@ from checkers.kernels.replica_logs import ANY_EPOCH
 
 _LOSSES = frozenset({"lost-acked-write", "lost-acked-write-acks1", "unseen", "visible-regress"})
 _ONE_OFFSET = frozenset({"two-acks-one-offset", "divergent-value"})
-_ORDER = frozenset({"order-inversion", "late-insert", "future-read", "nonmonotonic-send"})
+_ORDER = frozenset(
+    {"order-inversion", "late-insert", "future-read", "nonmonotonic-send", "out-of-sequence"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

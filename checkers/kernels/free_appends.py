@@ -117,6 +117,7 @@ def check_free_appends(
     sparse: bool = False,
     clock_error_ns: int = 0,
     holds: RealTimeHolds = EVERYTHING_HOLDS,
+    sent_again: bool = False,
 ) -> tuple[list[Finding], Holes]:
     """Finds holes that no append can fill, and appends that certainly happened but fit nowhere.
 
@@ -126,6 +127,7 @@ def check_free_appends(
         sparse: Whether offsets may be missing from the log.
         clock_error_ns: By how much two clocks of the run may differ.
         holds: What of C6 holds. If not even the order does, only the filling of holes is checked.
+        sent_again: Whether idempotent producers may have sent appends again.
 
     Returns:
         The findings and the holes. Dense logs only have holes; sparse ones have optional places instead.
@@ -143,7 +145,12 @@ def check_free_appends(
     bounds = _bounds(history, facts, clock_error_ns)
     holes = _holes(history, facts, bounds, sparse)
     tail = Tail(order_absent_ns=int(bounds.order[-1]), latest_absent_ns=int(bounds.latest[-1]))
-    return fit_free_appends(history, free, holes, tail=tail, sparse=sparse, holds=holds), holes
+    # An append that was sent again has one place in the log that remained. An earlier attempt may have had another
+    # one in a log that an election replaced, so a hole may be where it was.
+    found = fit_free_appends(
+        history, free, holes, tail=tail, sparse=sparse or sent_again, holds=holds
+    )
+    return found, holes
 
 
 def fit_free_appends(

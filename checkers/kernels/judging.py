@@ -17,7 +17,7 @@ from checkers.kernels.hidden import HiddenFindings, unresolved
 from checkers.kernels.history import INF_NS, OK_SOMEWHERE, Bools
 from checkers.kernels.linearizability import Options, PartitionReport, check_history
 from harness.contracts.checker import CheckerFinding
-from harness.contracts.run_context import RunContext
+from harness.contracts.run_context import SESSION_CHECKER, RunContext
 from harness.contracts.verdict import Judgement
 
 RECORDS_LISTED_MAX = 1000
@@ -61,7 +61,9 @@ class FindingJudge:
         self._excuses = Excuses(report.history, reader, elections, report.findings)
         self._expectations = expectations_of(context)
         self._options = Options(
-            clock_error_ns=context.clock_error_ns, log_start_offset=context.log_start_offset
+            clock_error_ns=context.clock_error_ns,
+            log_start_offset=context.log_start_offset,
+            sent_again=SESSION_CHECKER in context.checkers,
         )
         self._hidden = HiddenFindings(report.history, self._excuses, elections, self._options)
 

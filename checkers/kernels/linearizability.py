@@ -9,7 +9,9 @@ three operations.
 Assumed: one append writes one record of a unique value; `fail` means that nothing can have been appended; times
 come from one clock (or `clock_error_ns` bounds the difference); a log end was requested after the invocation.
 
-Left out: batches of several records as one step, retries that may write twice, transactions.
+Left out: batches of several records as one step, retries that may write twice, transactions. If producers are
+idempotent (`Options.sent_again`), an offset without a known record shows nothing: an attempt that is no longer in
+the log may have been there.
 """
 
 from dataclasses import dataclass, field
@@ -54,12 +56,14 @@ class Options:
         sparse: Whether offsets may be missing (transactions, compaction).
         clock_error_ns: Largest difference between two clocks that stamped operations.
         log_start_offset: Facts below it are dropped (retention).
+        sent_again: Whether idempotent producers may have sent appends again, to another leader.
         log_starts: When the log start moved, and where to (`checkers.kernels.retention`).
     """
 
     sparse: bool = False
     clock_error_ns: int = 0
     log_start_offset: int = 0
+    sent_again: bool = False
     log_starts: LogStarts = ()
 
 
@@ -99,12 +103,14 @@ def check_history(history: PartitionHistory, options: Options | None = None) -> 
         sparse=options.sparse,
         clock_error_ns=options.clock_error_ns,
         holds=holding(real_time),
+        sent_again=options.sent_again,
     )
     if findings or real_time or free:
         reading = Reading(
             sparse=options.sparse,
             clock_error_ns=options.clock_error_ns,
             log_start_offset=options.log_start_offset,
+            sent_again=options.sent_again,
         )
         free = weighed(history, facts, free, reading)
     findings += [

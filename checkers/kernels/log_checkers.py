@@ -16,7 +16,7 @@ from checkers.kernels.linearizability import Options, PartitionReport, check_tab
 from checkers.kernels.lost_acked import check_losses
 from checkers.kernels.partition_tables import PartitionTables, derive_once
 from harness.contracts.checker import CheckerFinding, CheckerReport
-from harness.contracts.run_context import RunContext
+from harness.contracts.run_context import SESSION_CHECKER, RunContext
 
 LOG_TABLES = (
     "operations",
@@ -84,6 +84,7 @@ def log_of(tables: Mapping[str, pa.Table], context: RunContext) -> PartitionRepo
             sparse=context.sparse_offsets,
             clock_error_ns=context.clock_error_ns,
             log_start_offset=context.log_start_offset,
+            sent_again=SESSION_CHECKER in context.checkers,
         )
         return check_tables(
             tables["operations"],

@@ -5,16 +5,17 @@ it. So the records of one session (one producer id and epoch, one partition) are
 they were sent, whatever became of their responses (`out-of-sequence`), and a record that was acknowledged proves
 that everything sent before it was appended as well (`producer-gap`).
 
-The checker `idempotent-producer` is not one of any built-in workload. A run that names it states that each of its
-processes is one session: one producer id and epoch, sequence numbers in the order of invocation, `fail` only for
-records that took no sequence number. A client that continues with a new epoch after a timeout (KIP-360) has to
-continue as another process.
+A run whose producers are idempotent names the checker `idempotent-producer`. It states that each of its processes
+is one session: one producer id and epoch, sequence numbers in the order of invocation, `fail` only for records
+that took no place. A client that continues with a new epoch after a timeout (KIP-360) is another process.
 
 A leader that lost what it knew of a producer accepts any sequence number. So a lawful flagged election between the
-sending of the first record and the acknowledgement of the second excuses both.
+sending of the first record and the acknowledgement of the second excuses both. Records out of sequence are excused
+as well if the first of them was lost excusably before the second one was established (`excuses`).
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +24,12 @@ from checkers.anomalies import ANOMALIES
 from checkers.expectations import Case, judge
 from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Elections
 from checkers.kernels.evidence import Evidence, sentence
+from checkers.kernels.excuses import Excuses
 from checkers.kernels.facts import Facts
 from checkers.kernels.findings import Finding, finding
 from checkers.kernels.history import INF_NS, INFO, OK_AT, PartitionHistory
 from checkers.kernels.judging import expectations_of
-from checkers.kernels.log_checkers import LOG_TABLES, elections_of, log_of
+from checkers.kernels.log_checkers import LOG_TABLES, elections_of, log_of, reader_of
 from checkers.kernels.lost_acked import FinalLog, final_log
 from checkers.kernels.sequences import process_codes
 from harness.contracts.checker import CheckerFinding, CheckerReport
@@ -122,9 +124,10 @@ class IdempotentProducer:
         findings: list[CheckerFinding] = []
         for found in (check_session_order(history, facts), check_gaps(history, facts, final)):
             if found.count:
-                findings += _judged(
-                    found, history, elections_of(tables, context), evidence, context
-                )
+                elections = elections_of(tables, context)
+                excuses = Excuses(history, reader_of(tables, context), elections, report.findings)
+                outcome = excuses.fates(found).outcome
+                findings += _judged(found, history, elections, evidence, context, outcome)
         return CheckerReport(findings=tuple(findings))
 
 
@@ -137,9 +140,9 @@ def _judged(
     elections: Elections,
     evidence: Evidence,
     context: RunContext,
+    outcome: Any,
 ) -> list[CheckerFinding]:
     acknowledged = history.append_res[history.append_at(found.second)]
-    outcome = np.full(found.count, UNEXCUSED, dtype=np.int8)
     for election in elections.elections:
         if election.may_excuse:
             meanwhile = (found.since_ns <= election.at_ns) & (

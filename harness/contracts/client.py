@@ -6,9 +6,9 @@ client that calls an indeterminate append a failure makes the checkers report ph
 success makes them report losses.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from harness.contracts.host import ClientHost
 from harness.history.op import Completion
@@ -89,6 +89,95 @@ class LogClient(Protocol):
         ...
 
 
+KeepGoing = Callable[[], bool]
+"""Whether a process should begin another operation."""
+
+Delivered = Callable[[int, Completion], None]
+"""Takes the place of a batch in its operation, and how its append ended; `offset` is that of its first record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """How a producer sends; the names are those of Kafka's producer.
+
+    Attributes:
+        enable_idempotence: Whether batches with acks=all have sequence numbers and are sent again.
+        retries: How often a batch is sent again at most; without idempotence it never is, because that could
+            append it twice.
+        delivery_timeout_ms: After which it is not sent again.
+        retry_backoff_ms: How long to wait before the first repetition; then twice as long, and so on.
+        retry_backoff_max_ms: The longest wait.
+    """
+
+    enable_idempotence: bool = False
+    retries: int = 2**31 - 1
+    delivery_timeout_ms: int = 120_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducedBatch:
+    """Records that are appended together or not at all.
+
+    Attributes:
+        topic, partition: Where.
+        records: Keys and values.
+    """
+
+    topic: str
+    partition: int
+    records: tuple[tuple[bytes, bytes], ...]
+
+
+class Producer(Protocol):
+    """Appends batches of records; it never raises."""
+
+    async def produce(
+        self,
+        batches: Sequence[ProducedBatch],
+        acks: int,
+        delivered: Delivered,
+        keep_going: KeepGoing,
+    ) -> None:
+        """Appends batches, at most one per partition, and returns when the outcome of all is known.
+
+        Args:
+            batches: What to append.
+            acks: 0, 1 or -1 (all).
+            delivered: Called once for each batch, as soon as its outcome is known.
+            keep_going: Whether to send a batch again that failed.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadsFollowers(Protocol):
+    """A client that can read from followers."""
+
+    async def poll_follower(
+        self,
+        topic: str,
+        partition: int,
+        position: int,
+        *,
+        max_bytes: int,
+        max_wait_ms: int,
+        choice: float,
+    ) -> PollResult:
+        """Reads once from a position, from a follower that `choice` (from 0 to below 1) selects."""
+        ...
+
+
+@runtime_checkable
+class MakesProducers(Protocol):
+    """A client that can do more than append one record at a time."""
+
+    def producer(self, settings: ProducerSettings) -> Producer:
+        """Makes a producer; it ends with the client."""
+        ...
+
+
 class MakeClient(Protocol):
     """Makes a client."""
 
@@ -130,7 +219,3 @@ class ClientType:
     make: MakeClient
     runs_in_simulation: bool = False
     versions: Callable[[], Mapping[str, str]] | None = None
-
-
-KeepGoing = Callable[[], bool]
-"""Whether a process should begin another operation."""

@@ -14,6 +14,9 @@ from harness.history.schema import RUN_FACTS
 LOG_CHECKERS = ("linearizability", "lost-acked")
 """The checkers of a workload that appends to a log and reads it back."""
 
+SESSION_CHECKER = "idempotent-producer"
+"""The checker of idempotent producers. A run that names it has producers that may send an append again."""
+
 NOT_RECORDED = ("sparse_offsets", "log_ends_recorded", "at_least_once")
 """Attributes without a column: all our own runs have the same values."""
 

@@ -47,6 +47,11 @@ DEFAULT_SPACE: Space = {
     "workload.poll_max_bytes": (16384, 16384, 1024, 200),
     "workload.fetches_per_poll_max": (1, 1, 4),
     "workload.record_bytes_max": (0, 0, 300, 3000),
+    "workload.follower_fetch_share": (0.0, 0.0, 0.3),
+    "workload.records_per_batch_max": (1, 1, 1, 4, 12),
+    "workload.partitions_per_request_max": (1, 1, 3),
+    "workload.enable_idempotence": (True, False),
+    "workload.retries": (2**31 - 1, 2**31 - 1, 2**31 - 1, 1),
     "workload.request_timeout_ms": Range(least=500, most=3000),
 }
 """The part of the default space that does not depend on the system. Most draws are what users run."""

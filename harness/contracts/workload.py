@@ -111,6 +111,16 @@ class WorkloadConfig(Protocol):
         ...
 
 
+@runtime_checkable
+class HasCheckers(Protocol):
+    """Settings of a workload that need checkers besides those of their workload."""
+
+    @property
+    def checkers(self) -> tuple[str, ...]:
+        """Names of the checkers."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadType:
     """A kind of workload; the entry points of the group `laststand.workloads` name values of this type.

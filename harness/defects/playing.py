@@ -12,7 +12,7 @@ from harness.defects.story import TOPIC, Plot, Story
 from harness.runs.experiment import ClusterConfig, Experiment, TopicConfig
 from harness.runs.result import RunResult
 from system_under_test.config import DEFAULT_PROFILE
-from workloads.append import AppendConfig
+from workloads.append_config import AppendConfig
 
 CODE_OF = {
     "lost-acked-write": "A",

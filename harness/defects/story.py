@@ -26,7 +26,8 @@ from system_under_test.protocol.messages import (
     fetch_request,
     millis,
 )
-from workloads.append import AppendConfig, AppendProcess, AppendWorkload
+from workloads.append import AppendProcess, AppendWorkload
+from workloads.append_config import AppendConfig
 
 TOPIC = "t"
 PARTITION = "t-0"

@@ -32,7 +32,8 @@ from nemesis.administration import ACTIONS, action_of
 from nemesis.fault import Fault
 from nemesis.schedule import ADMIN, DRAWN_ACTIONS, FAMILIES, LOG_DIR, Rhythm
 from results.layout import check_experiment_name
-from workloads.append import APPEND, AppendConfig
+from workloads.append import APPEND
+from workloads.append_config import AppendConfig
 from workloads.registry import CLIENTS, WORKLOADS
 
 WEATHERS = ("calm", "light", "stormy")

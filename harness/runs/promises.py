@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from harness.contracts.run_context import RunContext, context_to_row
 from harness.contracts.system import HasElectionTimeout, Promises
+from harness.contracts.workload import HasCheckers
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
 
@@ -23,6 +24,13 @@ def promises_of(experiment: Experiment) -> Promises:
     return experiment.system_under_test.profiles[experiment.profile]
 
 
+def checkers_of(experiment: Experiment) -> tuple[str, ...]:
+    """Returns the checkers of the workload, and those that its settings need."""
+    settings = experiment.workload
+    more = settings.checkers if isinstance(settings, HasCheckers) else ()
+    return (*experiment.workload_type.checkers, *more)
+
+
 def promised_context(experiment: Experiment) -> RunContext:
     """Returns what an experiment declares, for a run that has not ended."""
     promises = promises_of(experiment)
@@ -33,7 +41,7 @@ def promised_context(experiment: Experiment) -> RunContext:
         min_isr=min(topic.min_insync_replicas, topic.replication_factor),
         replication_factor=topic.replication_factor,
         unclean_election_enabled=experiment.cluster.unclean_leader_election,
-        checkers=experiment.workload_type.checkers,
+        checkers=checkers_of(experiment),
         # A script makes a partition unavailable on purpose, and an unreplicated one is down with its only replica.
         acked_during_faults_min=0 if experiment.scenario or topic.replication_factor == 1 else 1,
         recovery_max_ms=experiment.recovery_max_ms,

@@ -8,7 +8,7 @@ from harness.environments.registry import DEFAULT
 from harness.runs.experiment import ClusterConfig, Experiment, given
 from harness.scenarios.steps import Scenario
 from harness.systems.registry import REFERENCE, SYSTEMS
-from workloads.append import AppendConfig
+from workloads.append_config import AppendConfig
 
 CONTAINERS = "docker"
 """Where scenarios run with a system that cannot be simulated: they cut links and power."""

@@ -78,6 +78,7 @@ SPOKEN: dict[int, Spoken] = {
         _spoken("OffsetCommit", 8, 9),
         _spoken("OffsetFetch", 8, 9),
         _spoken("FindCoordinator", 4, 6),
+        _spoken("InitProducerId", 4, 5),
         _spoken("AlterPartitionReassignments", 0, 1),
         _spoken("DescribeQuorum", 1, 2),
         _spoken("DescribeCluster", 0, 2),

@@ -145,3 +145,45 @@ def test_a_gap_is_undecided_if_a_registration_decides_that_may_have_been_clean(
 def test_a_run_with_sessions_is_not_judged_in_buckets() -> None:
     assert can_be_cut(RunContext())
     assert not can_be_cut(CONTEXT)
+
+
+REPLACED = [
+    sent(0, 1, 0, acks=1, process=1),
+    sent(1, 3, 0, until=60),
+    sent(2, 5, 2, acks=1, process=2),
+    Call(op=3, kind="latest", process=3, inv=10, res=11, offset=3),
+    *final_read(80, 1),
+]
+"""Op 1 was at offset 1 of a log that was replaced, and then sent again."""
+HOLES = ("unfilled-hole", "hole-before-append")
+
+
+def holes(calls: list[Call], context: RunContext) -> list[tuple[str, Judgement]]:
+    judged = judge_run(run(calls), context).anomalies
+    return [(a.id, a.judgement) for a in judged if a.id in HOLES]
+
+
+def test_an_append_that_was_sent_again_may_have_had_another_offset_before() -> None:
+    assert holes(REPLACED, RunContext()) == [("unfilled-hole", Judgement.FORBIDDEN)]
+    assert not holes(REPLACED, CONTEXT)
+    # In the log that remained, a place without a record is still none of its own.
+    ids = {
+        a.id
+        for a in judge_run(
+            run([sent(0, 1, 0), sent(1, 3, 2), read(2, 20, 0), read(3, 30, 1, start=2)]), CONTEXT
+        ).anomalies
+    }
+    assert not ids & set(HOLES)
+
+
+def test_a_record_that_an_election_lost_excuses_the_order_of_the_next_one() -> None:
+    context = RunContext(checkers=CONTEXT.checkers, elr_on=False, unclean_election_enabled=True)
+    calls = [sent(0, 1, 1), sent(1, 20, 0), *final_read(80, 1)]
+    for at_ns, flagged, judgement in (
+        (10, True, Judgement.EXCUSED),
+        (10, False, Judgement.FORBIDDEN),
+        (50, True, Judgement.FORBIDDEN),
+    ):
+        states = [state(0, 1, [1], epoch=0), state(at_ns, 2, [2], epoch=1, flagged=flagged)]
+        (anomaly,) = found(calls, context, states=states)
+        assert (anomaly.id, anomaly.judgement) == ("out-of-sequence", judgement)

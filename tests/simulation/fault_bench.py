@@ -13,7 +13,7 @@ from harness.runs.promises import record_end
 from harness.runs.result import RunResult
 from harness.runs.simulated import START_LIMIT_MS, SimulatedRun
 from nemesis.fault import Fault
-from workloads.append import AppendConfig
+from workloads.append_config import AppendConfig
 
 MS = 1_000_000
 LIMIT_MS = 120_000

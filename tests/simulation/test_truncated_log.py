@@ -12,7 +12,7 @@ from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_result
 from harness.runs.simulated import simulate
 from nemesis.fault import Fault
-from workloads.append import AppendConfig
+from workloads.append_config import AppendConfig
 
 SCHEDULE = (
     Fault(

@@ -18,7 +18,8 @@ from harness.contracts.run_context import RunContext
 from harness.history.writer import HistoryWriter
 from harness.runs.phases import RunRecorder
 from system_under_test.real.host import ClientHost
-from workloads.append import AppendConfig, AppendProcess, ProcessIds
+from workloads.append import AppendProcess, ProcessIds
+from workloads.append_config import AppendConfig
 from workloads.consumer_group import ConsumerGroup, GroupWorkloadConfig
 
 pytestmark = pytest.mark.wire

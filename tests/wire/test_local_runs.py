@@ -18,7 +18,7 @@ from harness.runs.phases import Phases
 from harness.runs.real import run_real
 from nemesis.agent.processes.procfs import process_start
 from nemesis.fault import Fault
-from workloads.append import AppendConfig
+from workloads.append_config import AppendConfig
 
 pytestmark = pytest.mark.wire
 

@@ -12,7 +12,7 @@ from typing import Any
 from harness.contracts.host import ClientHost, Connection
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import find_coordinator_request
-from workloads.clients.native import request_of
+from workloads.clients.connections import Connections
 
 GROUP_KEY_TYPE = 0
 
@@ -65,14 +65,10 @@ class CoordinatorClient:
         request_timeout_ms: int,
         connect_timeout_ms: int,
     ) -> None:
-        self._host = host
-        self._bootstrap = bootstrap
         self._group = group
         self._request_timeout_ms = request_timeout_ms
-        self._connect_timeout_ms = connect_timeout_ms
-        self._next_bootstrap = 0
         self._address: str | None = None
-        self._connections: dict[str, Connection] = {}
+        self._connections = Connections(host, bootstrap, connect_timeout_ms)
         # Heartbeats go on while the member fetches and commits; both may find the coordinator gone at once.
         self._finding = asyncio.Lock()
 
@@ -91,7 +87,7 @@ class CoordinatorClient:
             if self._address is None:
                 await self._find()
             address = self._address
-            connection = None if address is None else await self._open(address)
+            connection = None if address is None else await self._connections.open(address)
         if address is None or connection is None:
             self.forget()
             return None
@@ -111,15 +107,12 @@ class CoordinatorClient:
     def close(self) -> None:
         """Closes all connections; what waits for a response gets none."""
         self.forget()
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
+        self._connections.close()
 
     async def _find(self) -> None:
         """Queries one broker, the next in turn."""
-        address = self._bootstrap[self._next_bootstrap]
-        self._next_bootstrap = (self._next_bootstrap + 1) % len(self._bootstrap)
-        connection = await self._open(address)
+        address = self._connections.next_broker()
+        connection = await self._connections.open(address)
         if connection is None:
             return
         request = find_coordinator_request.FindCoordinatorRequest(
@@ -130,27 +123,12 @@ class CoordinatorClient:
             found = response.coordinators[0]
             self._address = f"{found.host}:{found.port}"
 
-    async def _open(self, address: str) -> Connection | None:
-        connection = self._connections.get(address)
-        if connection is not None and connection.is_open:
-            return connection
-        try:
-            connection = await self._host.network.connect(address, self._connect_timeout_ms)
-        except OSError:  # TimeoutError is one
-            return None
-        self._connections[address] = connection
-        return connection
-
     async def _send(
         self, address: str, connection: Connection, request: Any, timeout_ms: int
     ) -> Any:
-        try:
-            return await request_of(connection, request, timeout_ms)
-        except OSError:
-            # A late response must not be taken for the response to a later request.
-            connection.close()
-            if self._connections.get(address) is connection:
-                del self._connections[address]
-            if self._address == address:
-                self.forget()
-            return None
+        response = await self._connections.request(address, connection, request, timeout_ms)
+        if not isinstance(response, str):
+            return response
+        if self._address == address:
+            self.forget()
+        return None

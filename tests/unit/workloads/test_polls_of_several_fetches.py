@@ -16,7 +16,8 @@ from harness.errors import UsageError
 from harness.history.op import Completion, Outcome
 from harness.history.writer import HistoryWriter
 from harness.runs.phases import RunRecorder
-from workloads.append import AppendConfig, AppendProcess, ProcessIds, join_fetches
+from workloads.append import AppendProcess, ProcessIds, join_fetches
+from workloads.append_config import AppendConfig
 
 KEY = ("t", 0)
 RUN_ID = 5

@@ -11,7 +11,7 @@ from harness.runs.real import client_versions
 from harness.runs.record import check_world
 from harness.systems.reference.adapter import ReferenceSystem
 from nemesis.fault import Fault
-from workloads.append import AppendConfig
+from workloads.append_config import AppendConfig
 
 LOCAL = Experiment(on="local")
 

@@ -112,6 +112,9 @@ REQUESTS: dict[str, Callable[[], Any]] = {
     "FindCoordinator": lambda: m.find_coordinator_request.FindCoordinatorRequest(
         key_type=0, coordinator_keys=("g",)
     ),
+    "InitProducerId": lambda: m.init_producer_id_request.InitProducerIdRequest(
+        transactional_id=None, transaction_timeout=millis(7), producer_id=5, producer_epoch=2
+    ),
     "DescribeQuorum": lambda: m.describe_quorum_request.DescribeQuorumRequest(
         topics=(
             m.describe_quorum_request.TopicData(
