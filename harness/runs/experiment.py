@@ -6,7 +6,7 @@ that is ignored is a fault that was never injected.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeAlias
 
@@ -31,6 +31,7 @@ from harness.systems.registry import REFERENCE, SYSTEMS
 from nemesis.administration import ACTIONS, action_of
 from nemesis.fault import Fault
 from nemesis.schedule import ADMIN, DRAWN_ACTIONS, FAMILIES, LOG_DIR, Rhythm
+from nemesis.trigger import COMMITTED_EVENTS
 from results.layout import check_experiment_name
 from workloads.append import APPEND, AppendConfig
 from workloads.registry import CLIENTS, WORKLOADS
@@ -385,6 +386,7 @@ class Experiment:
                 _, separator, partition = target.partition(":")
                 if separator:
                     check_choice("partition", partition, partitions)
+            self._check_trigger(fault, partitions)
             named = (fault.params.get("broker", 1), *fault.params.get("replicas", ()))
             if fault.fault in ACTIONS and max(named) > self.cluster.brokers:
                 raise UsageError(
@@ -397,6 +399,19 @@ class Experiment:
                 check_choice("topic", fault.params["topic"], self.topic.names())
             for healed in fault.params.get("faults", ()):
                 check_choice("fault of the schedule", healed, [f.id for f in self.schedule])
+
+    def _check_trigger(self, fault: Fault, partitions: Sequence[str]) -> None:
+        trigger = fault.trigger
+        if trigger is None:
+            return
+        if not trigger.kind.is_committed and not self.environment.is_simulated:
+            raise UsageError(
+                f"fault {fault.id} waits for {fault.on!r}, which happens inside of nodes; only the simulation "
+                f"observes it, and with {self.environment.summary} a fault can wait for committed changes only "
+                f"({', '.join(COMMITTED_EVENTS)})"
+            )
+        for partition in trigger.partitions:
+            check_choice("partition", partition, partitions)
 
     def _check_log_dirs(self) -> None:
         """Refuses faults of log directories that brokers do not have."""

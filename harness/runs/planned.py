@@ -68,6 +68,7 @@ def _scaled(faults: Sequence[Fault], scale: float) -> tuple[Fault, ...]:
         replace(
             fault,
             at_ms=round(fault.at_ms * scale),
+            delay_ms=round(fault.delay_ms * scale),
             for_ms=None if fault.for_ms is None else max(round(fault.for_ms * scale), 1),
         )
         for fault in faults
@@ -83,6 +84,7 @@ def unscaled(faults: Sequence[Fault], experiment: Experiment) -> tuple[Fault, ..
         replace(
             fault,
             at_ms=min(round(fault.at_ms / scale), experiment.duration_ms - 1),
+            delay_ms=round(fault.delay_ms / scale),
             for_ms=None if fault.for_ms is None else max(round(fault.for_ms / scale), 1),
         )
         for fault in faults

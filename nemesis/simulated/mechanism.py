@@ -23,7 +23,13 @@ Inject = Callable[[Fault, tuple[str, ...]], Awaitable[Injection]]
 
 
 class SimulatedNodes(Protocol):
-    """What mechanisms need of the cluster whose faults they inject."""
+    """What mechanisms need of the cluster whose faults they inject.
+
+    Attributes:
+        mark_listeners: Called with node and mark whenever a node reports a mark.
+    """
+
+    mark_listeners: list[Callable[[str, str], None]]
 
     @property
     def world(self) -> World:
@@ -37,6 +43,10 @@ class SimulatedNodes(Protocol):
 
     def population(self) -> Population:
         """Returns all hosts, and which nodes are down."""
+        ...
+
+    def now_ns(self) -> int:
+        """Returns the world's true time."""
         ...
 
     async def administer(self, action: Action) -> ActionOutcome:

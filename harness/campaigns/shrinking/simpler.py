@@ -1,7 +1,7 @@
 """Simpler forms of a trial, each in the order in which they are tried."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import Any
 
 from harness.campaigns.shrinking.trial import (
@@ -77,7 +77,7 @@ def fewer_nodes(trial: Trial) -> Iterator[Trial]:
 def plainer_fault(
     trial: Trial, index: int, nodes: Sequence[str], partitions: Sequence[str]
 ) -> Iterator[Trial]:
-    """Yields the trial with one plainer fault: fewer targets, fewer parameters, no random choice.
+    """Yields the trial with one plainer fault: fewer targets, parameters and conditions, no random choice.
 
     Args:
         trial: The trial.
@@ -95,6 +95,7 @@ def plainer_fault(
         with_fault(trial, index, params={k: v for k, v in fault.params.items() if k != name})
         for name in sorted(fault.params)
     ]
+    found += [with_fault(trial, index, on=text) for text in _less_exact(fault)]
     found += [
         with_fault(trial, index, targets=_replaced(fault, at, selector))
         for at, target in enumerate(fault.targets)
@@ -102,6 +103,15 @@ def plainer_fault(
         for selector in _definite(fault, at, nodes, partitions)
     ]
     yield from (one for one in found if one is not None)
+
+
+def _less_exact(fault: Fault) -> Iterator[str]:
+    """Yields the trigger of a fault without one of its qualifiers each."""
+    trigger = fault.trigger
+    if trigger is not None:
+        for word in trigger.qualifiers:
+            kept = {one: value for one, value in trigger.qualifiers.items() if one != word}
+            yield replace(trigger, qualifiers=kept).text()
 
 
 def _without_workload_settings(trial: Trial) -> list[Trial | None]:

@@ -160,4 +160,12 @@ def _renamed(fault: Fault, names: Mapping[str, str], topics: Mapping[str, str]) 
         params["topic"] = topics.get(params["topic"], params["topic"])
     if "groups" in params:
         params["groups"] = [[selector(one) for one in group] for group in params["groups"]]
-    return replace(fault, targets=tuple(map(selector, fault.targets)), params=params)
+    trigger = fault.trigger
+    on = ""
+    if trigger is not None:
+        qualifiers = {
+            word: names.get(value, value) if word == "of" else selector(value)
+            for word, value in trigger.qualifiers.items()
+        }
+        on = replace(trigger, qualifiers=qualifiers).text()
+    return replace(fault, targets=tuple(map(selector, fault.targets)), params=params, on=on)
