@@ -20,7 +20,7 @@ from nemesis.waiting import Waiting
 
 FaultRow = tuple[Any, ...]
 
-OF_CONTROLLERS = ("active_controller", "one_controller", "controllers")
+OF_CONTROLLERS = ("active_controller", "one_controller", "majority_controllers", "controllers")
 
 _NOT_KNOWN_YET = Effect(took_effect=False, evidence={})
 

@@ -12,7 +12,10 @@ from harness.errors import UsageError
 from harness.names import unknown_name
 from nemesis.faults import FAULT_NAMES, FAULTS, FaultType, Targets
 from nemesis.parameters import check_params
-from nemesis.trigger import Trigger, parse_trigger
+from nemesis.trigger import RECEIVED, Trigger, parse_trigger
+
+MESSAGES = "messages"
+"""The parameter that names messages, as in "AlterPartition from leader:t-0 to controller"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,27 +66,33 @@ class Fault:
             raise UsageError(
                 f"fault {self.id}: nth and delay_ms need an event; set on, or at_ms alone"
             )
-        if self.on:
-            self._check_trigger()
+        try:
+            _ = self.trigger, self.messages
+        except UsageError as error:
+            raise UsageError(f"fault {self.id}: {error}") from None
         if self.type.targets is Targets.LINKS and len(self.targets) < 2:
             raise UsageError(f"fault {self.id}: a {self.fault} needs at least two targets")
         has_targets = bool(self.targets) or "groups" in self.params
-        if self.type.targets is Targets.CLUSTER:
+        if self.type.targets in (Targets.CLUSTER, Targets.MESSAGES):
             if self.targets:
                 raise UsageError(f"fault {self.id} ({self.fault}) takes no targets")
         elif self.type.targets is not Targets.NONE and not has_targets:
             raise UsageError(f"fault {self.id} ({self.fault}) needs at least one target")
 
-    def _check_trigger(self) -> None:
-        try:
-            parse_trigger(self.on)
-        except UsageError as error:
-            raise UsageError(f"fault {self.id}: {error}") from None
-
     @property
     def trigger(self) -> Trigger | None:
         """The event that begins it; None if it begins at `at_ms`."""
         return parse_trigger(self.on) if self.on else None
+
+    @property
+    def messages(self) -> Trigger | None:
+        """The messages that it is about, as the trigger of their arrival; None if it is about no messages."""
+        text = self.params.get(MESSAGES)
+        return (
+            parse_trigger(f"{RECEIVED}:{text}")
+            if text and MESSAGES in self.type.parameters
+            else None
+        )
 
     @property
     def type(self) -> FaultType:

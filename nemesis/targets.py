@@ -17,6 +17,7 @@ run can aim at "the leader of t-0" without knowing which node that will be. The 
 | `active_controller`         | the quorum leader                                             |
 | `one`, `minority`, `majority`, `all` | that many brokers (seeded choice)                    |
 | `one_controller`            | one controller (seeded choice)                                |
+| `majority_controllers`      | a majority of the controllers (seeded choice)                 |
 | `controllers`               | all controllers                                               |
 | `down`                      | all nodes that are down                                       |
 
@@ -82,7 +83,11 @@ _BY_COUNT: dict[str, Callable[[int], int]] = {
     "majority": lambda n: n // 2 + 1,
     "all": lambda n: n,
 }
-SELECTORS = (*_BY_STATE, *_BY_COUNT, "active_controller", "one_controller", "controllers", "down")
+SELECTORS = (
+    *_BY_STATE,
+    *_BY_COUNT,
+    *("active_controller", "one_controller", "majority_controllers", "controllers", "down"),
+)
 
 
 def check_selector(selector: str, population: Population) -> None:
@@ -116,6 +121,9 @@ def resolve(
         return tuple(n for n, i in population.controllers if i == metadata.active_controller)
     if name == "one_controller":
         return _sample([controller for controller, _ in population.controllers], 1, chooser)
+    if name == "majority_controllers":
+        controllers = [controller for controller, _ in population.controllers]
+        return _sample(controllers, _BY_COUNT["majority"](len(controllers)), chooser)
     if name == "controllers":
         return tuple(controller for controller, _ in population.controllers)
     if name == "down":

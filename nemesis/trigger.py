@@ -206,12 +206,16 @@ class Trigger:
         """Whether an event is one of those; roles are those of committed metadata now."""
         if event.kind != self.kind.name or event.name != (self.message or self.name):
             return False
-        ends = dict(zip(self.kind.qualifiers, event.nodes, strict=False))
+        if event.partition:
+            return self.qualifiers.get("of", event.partition) == event.partition
+        return self.is_between(*event.nodes, population=population, metadata=metadata)
+
+    def is_between(self, *nodes: str, population: Population, metadata: CommittedMetadata) -> bool:
+        """Whether nodes have the roles that are named, in the order of the qualifiers of its kind."""
+        ends = dict(zip(self.kind.qualifiers, nodes, strict=True))
         return all(
-            event.partition == wanted
-            if word == "of"
-            else has_role(ends[word], wanted, population, metadata)
-            for word, wanted in self.qualifiers.items()
+            has_role(ends[word], role, population, metadata)
+            for word, role in self.qualifiers.items()
         )
 
 

@@ -402,16 +402,19 @@ class Experiment:
 
     def _check_trigger(self, fault: Fault, partitions: Sequence[str]) -> None:
         trigger = fault.trigger
-        if trigger is None:
-            return
-        if not trigger.kind.is_committed and not self.environment.is_simulated:
+        if (
+            trigger is not None
+            and not trigger.kind.is_committed
+            and not self.environment.is_simulated
+        ):
             raise UsageError(
                 f"fault {fault.id} waits for {fault.on!r}, which happens inside of nodes; only the simulation "
                 f"observes it, and with {self.environment.summary} a fault can wait for committed changes only "
                 f"({', '.join(COMMITTED_EVENTS)})"
             )
-        for partition in trigger.partitions:
-            check_choice("partition", partition, partitions)
+        for pattern in (trigger, fault.messages):
+            for partition in pattern.partitions if pattern is not None else ():
+                check_choice("partition", partition, partitions)
 
     def _check_log_dirs(self) -> None:
         """Refuses faults of log directories that brokers do not have."""

@@ -186,6 +186,8 @@ class SimulatedRun:
             events,
         )
         self.nemesis.check(self.result.schedule)
+        for fault in self.result.schedule:
+            self.injector.check(fault)
         self.monitor = InvariantMonitor(self.cluster)
         self.phases = Phases(experiment, seed, self.cluster, self.nemesis, history, self.progress)
 

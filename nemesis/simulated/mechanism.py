@@ -76,19 +76,21 @@ class Outage:
 
     Attributes:
         world: The world in which the nodes live.
-        nodes: The nodes that it took down.
+        nodes: The nodes that it affected.
+        taken_down: Those that it took down. What had taken down the others starts them.
         facts: The evidence, complete once the nodes are down.
         took_effect: What the evidence shows.
     """
 
     world: World
     nodes: tuple[str, ...]
+    taken_down: tuple[str, ...]
     facts: Mapping[str, Any]
     took_effect: bool
 
     async def heal(self) -> None:
         """Starts the nodes that are still down."""
-        for name in self.nodes:
+        for name in self.taken_down:
             start_if_down(self.world.nodes[name])
 
     async def effect(self) -> Effect:

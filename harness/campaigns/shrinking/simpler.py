@@ -13,11 +13,12 @@ from harness.campaigns.shrinking.trial import (
     with_workload,
 )
 from harness.runs.experiment import ClusterConfig, Experiment, TopicConfig
-from nemesis.fault import Fault
+from nemesis.fault import MESSAGES, Fault
+from nemesis.trigger import RECEIVED, Trigger
 
 CHOOSING = (
     *("follower", "isr_member", "isr_follower", "elr_member"),
-    *("one", "minority", "majority", "one_controller"),
+    *("one", "minority", "majority", "one_controller", "majority_controllers"),
 )
 """Selectors for which a random stream chooses nodes."""
 
@@ -95,7 +96,12 @@ def plainer_fault(
         with_fault(trial, index, params={k: v for k, v in fault.params.items() if k != name})
         for name in sorted(fault.params)
     ]
-    found += [with_fault(trial, index, on=text) for text in _less_exact(fault)]
+    found += [with_fault(trial, index, on=text) for text in _less_exact(fault.trigger)]
+    prefix = f"{RECEIVED}:"
+    found += [
+        with_fault(trial, index, params={**fault.params, MESSAGES: text.removeprefix(prefix)})
+        for text in _less_exact(fault.messages)
+    ]
     found += [
         with_fault(trial, index, targets=_replaced(fault, at, selector))
         for at, target in enumerate(fault.targets)
@@ -105,9 +111,8 @@ def plainer_fault(
     yield from (one for one in found if one is not None)
 
 
-def _less_exact(fault: Fault) -> Iterator[str]:
-    """Yields the trigger of a fault without one of its qualifiers each."""
-    trigger = fault.trigger
+def _less_exact(trigger: Trigger | None) -> Iterator[str]:
+    """Yields a trigger without one of its qualifiers each."""
     if trigger is not None:
         for word in trigger.qualifiers:
             kept = {one: value for one, value in trigger.qualifiers.items() if one != word}
@@ -132,7 +137,7 @@ def _definite(
     name, _, partition = fault.targets[at].partition(":")
     if name == "one_controller":
         yield "active_controller"
-    elif name not in ("minority", "majority"):
+    elif name not in ("minority", "majority", "majority_controllers"):
         for place in (partition,) if partition else partitions:
             yield f"leader:{place}"
             yield f"last_in_isr:{place}"
