@@ -107,18 +107,16 @@ Faults on messages name them as a trigger does: an API for its requests, or an A
 and `to` a node or role, as in `messages = "AlterPartition from leader:t-0 to controller"`. Roles are looked up
 at each message. Only the simulation has them. They act when a message arrives, and stay within what TCP can do:
 
-| fault | what happens to the message |
-|---|---|
-| `hold_messages` | It waits until the fault is healed, and everything behind it on its connection waits, too. |
-| `delay_messages` | As before, for `ms`. |
-| `drop_messages` | Its connection is reset at both ends. A request that is dropped is not processed; one whose \
-response is dropped was. |
-| `duplicate_messages` | The server also processes a copy of the request, as if its sender had sent it again on \
-another connection. The copy's response is discarded. Requests of clients are never duplicated: a client would \
-not expect that. |
-| `reorder_messages` | It waits until a message on another connection between the same nodes has arrived, `ms` at \
-most. Messages of one connection are never reordered. |
-| `refuse_messages` | The server responds to the request in its turn, with an error, without processing it. |
+* `hold_messages`: It waits until the fault is healed, and everything behind it on its connection waits, too.
+* `delay_messages`: As before, for `ms`.
+* `drop_messages`: Its connection is reset at both ends. A request that is dropped is not processed; one whose
+  response is dropped was.
+* `duplicate_messages`: The server also processes a copy of the request, as if its sender had sent it again on
+  another connection. The copy's response is discarded. Requests of clients are never duplicated: a client would
+  not expect that.
+* `reorder_messages`: It waits until a message on another connection between the same nodes has arrived, `ms` at
+  most. Messages of one connection are never reordered.
+* `refuse_messages`: The server responds to the request in its turn, with an error, without processing it.
 """,
     ),
     Group.PROCESS: ("Processes", "", ""),
