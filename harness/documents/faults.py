@@ -6,6 +6,7 @@ from nemesis.faults import FAULTS, FaultType, Group
 from nemesis.parameters import PLANES, Parameter
 from nemesis.schedule import FAMILIES, LOG_DIR, RARE
 from nemesis.targets import ROLES
+from nemesis.templates import TEMPLATES
 from nemesis.trigger import EVENTS
 
 _INTRODUCTION = """\
@@ -117,6 +118,8 @@ at each message. Only the simulation has them. They act when a message arrives, 
 * `reorder_messages`: It waits until a message on another connection between the same nodes has arrived, `ms` at
   most. Messages of one connection are never reordered.
 * `refuse_messages`: The server responds to the request in its turn, with an error, without processing it.
+
+A fault on messages that met none affected no node; it is reported and does not count.
 """,
     ),
     Group.PROCESS: ("Processes", "", ""),
@@ -237,7 +240,26 @@ broken. `examples/all-faults.toml` has every family in the simulation, `examples
 containers, except `admin` and `log_dir_error`, which are used only where they are named, as in
 `examples/cluster-changes.toml`. The family `admin` draws administrative actions that the system serves, but never
 `alter_feature`.
+
+## Templates
+
+`[nemesis] templates = [...]` names bursts of faults that aim at one kind of moment. Half of the bursts of a
+seed are drawn from the templates that it uses, which are a random part of those that are named. Most bring the
+cluster close to a moment, and let a second fault wait for its event. Where only committed changes can be
+observed, that fault waits for one of these. `harness/experiments/search.toml` names all of them.
+
+| template | what happens |
+|---|---|
+{_templates()}
 """
+
+
+def _templates() -> str:
+    rows = []
+    for name, template in TEMPLATES.items():
+        where = " Only in the simulation." if template.needs_simulation else ""
+        rows.append(f"| `{name}` | {template.about}{where} |")
+    return "\n".join(rows)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -31,6 +31,7 @@ from harness.systems.registry import REFERENCE, SYSTEMS
 from nemesis.administration import ACTIONS, action_of
 from nemesis.fault import Fault
 from nemesis.schedule import ADMIN, DRAWN_ACTIONS, FAMILIES, LOG_DIR, Rhythm
+from nemesis.templates import TEMPLATES
 from nemesis.trigger import COMMITTED_EVENTS
 from results.layout import check_experiment_name
 from workloads.append import APPEND, AppendConfig
@@ -52,6 +53,7 @@ def _one_of(words: Iterable[str]) -> Meta:
 EnvironmentName: TypeAlias = Annotated[str, _one_of(ENVIRONMENTS)]
 WeatherName: TypeAlias = Annotated[str, _one_of(WEATHERS)]
 DiskName: TypeAlias = Annotated[str, _one_of(DISKS)]
+TemplateName: TypeAlias = Annotated[str, _one_of(TEMPLATES)]
 FamilyName: TypeAlias = Annotated[str, _one_of((*FAMILIES, ADMIN, LOG_DIR))]
 
 
@@ -142,11 +144,13 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NemesisConfig:
-    """Random faults: which families, and their rhythm. No families: no random faults.
+    """Random faults: which families and templates, and their rhythm. Without either there are no random faults.
 
     Attributes:
         faults: Enabled families, that is kinds of random faults; none: no random faults. A seed uses a random part
             of them.
+        templates: Enabled templates, that is bursts of faults that aim at one kind of moment (docs/faults.md).
+            Half of the bursts are drawn from them.
         every_family: A seed uses all enabled families.
         gap_ms: Mean quiet time between bursts of faults.
         hold_ms: Mean time that one fault lasts.
@@ -154,6 +158,7 @@ class NemesisConfig:
     """
 
     faults: tuple[FamilyName, ...] = ()
+    templates: tuple[TemplateName, ...] = ()
     every_family: bool = False
     gap_ms: Positive = 1500
     hold_ms: Positive = 2500
@@ -163,6 +168,8 @@ class NemesisConfig:
         """Checks the names of families."""
         for family in self.faults:
             check_choice("fault family", family, (*FAMILIES, ADMIN, LOG_DIR))
+        for template in self.templates:
+            check_choice("template of faults", template, TEMPLATES)
 
     def rhythm(self) -> Rhythm:
         """Returns the mean times."""
@@ -264,6 +271,7 @@ class Experiment:
                 f"{self.cluster.brokers} brokers; choose 1 to {self.cluster.brokers}"
             )
         self._check_schedule()
+        self._check_templates(system)
         self._check_log_dirs()
         self._check_actions(system)
 
@@ -415,6 +423,20 @@ class Experiment:
         for pattern in (trigger, fault.messages):
             for partition in pattern.partitions if pattern is not None else ():
                 check_choice("partition", partition, partitions)
+
+    def _check_templates(self, system: System) -> None:
+        for name in self.nemesis.templates:
+            template = TEMPLATES[name]
+            if template.needs_simulation and not self.environment.is_simulated:
+                raise UsageError(
+                    f"the template {name!r} has faults on messages, which only the simulation can inject; "
+                    "leave it out of nemesis.templates"
+                )
+            if template.needs_controllers and not system.has_controllers:
+                raise UsageError(
+                    f"the template {name!r} is about controllers, and the system {self.system!r} has none; "
+                    "leave it out of nemesis.templates"
+                )
 
     def _check_log_dirs(self) -> None:
         """Refuses faults of log directories that brokers do not have."""

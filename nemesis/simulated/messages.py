@@ -5,6 +5,7 @@ the arrival of each message.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import UsageError
@@ -19,7 +20,7 @@ from harness.simulation.network_faults import (
     Concerns,
 )
 from nemesis.fault import Fault
-from nemesis.mechanism import Injection
+from nemesis.mechanism import Effect, Injection
 from nemesis.simulated.events import check_message
 from nemesis.simulated.mechanism import Inject, SimulatedNodes
 from nemesis.simulated.network import NS_PER_MS, RulesInForce
@@ -50,6 +51,34 @@ _REFUSALS: Mapping[str, Callable[[Any, ErrorCode], Any]] = {
     **{kind.__name__: refused for kind in REFUSABLE},
 }
 """By class name of a request: what makes the response that refuses all of it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class MessagesInForce:
+    """A fault on messages. Mutable: which nodes it affected is known once it is healed.
+
+    Attributes:
+        rules: The rule, and the nodes that may send or receive its messages.
+        is_over: Whether it was healed.
+    """
+
+    rules: RulesInForce
+    is_over: bool = False
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that it affects; none if it is over and there was no such message."""
+        has_acted = any(rule.dropped_or_stalled for rule in self.rules.rules)
+        return () if self.is_over and not has_acted else self.rules.nodes
+
+    async def heal(self) -> None:
+        """Removes the rule."""
+        await self.rules.heal()
+        self.is_over = True
+
+    async def effect(self) -> Effect:
+        """Returns how many messages it affected; one is enough."""
+        return await self.rules.effect()
 
 
 class MessageFaults:
@@ -87,9 +116,10 @@ class MessageFaults:
                 refusal=lambda message: _REFUSALS[type(message).__name__](message, error),
             )
             rules.append(rule)
-        return RulesInForce(
+        in_force = RulesInForce(
             network=self._network, nodes=affected, rules=tuple(rules), counted_as=counted_as
         )
+        return MessagesInForce(rules=in_force)
 
     def _affected(self, pattern: Trigger) -> tuple[str, ...]:
         """Returns the nodes that have the roles now; all servers if no role is named."""
