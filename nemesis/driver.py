@@ -10,15 +10,17 @@ from harness.contracts.cluster import Cluster
 from harness.errors import UsageError
 from harness.names import unknown_name
 from nemesis.administration import FOR_VERDICTS
+from nemesis.events import CommittedEvents, EventSource
 from nemesis.fault import Fault
 from nemesis.faults import Targets
 from nemesis.mechanism import Effect, Injection, Injector
 from nemesis.shapes import split
 from nemesis.targets import Chooser, check_selector, resolve_all
+from nemesis.waiting import Waiting
 
 FaultRow = tuple[Any, ...]
 
-OF_CONTROLLERS = ("active_controller", "one_controller", "controllers")
+OF_CONTROLLERS = ("active_controller", "one_controller", "majority_controllers", "controllers")
 
 _NOT_KNOWN_YET = Effect(took_effect=False, evidence={})
 
@@ -30,7 +32,7 @@ class _Active:
     fault: Fault
     injection: Injection | None
     invoked_ns: int
-    completed_ns: int
+    completed_ns: int | None
     healed_ns: int | None = None
     effect: Effect = _NOT_KNOWN_YET
 
@@ -49,6 +51,7 @@ class Nemesis:
         record: Takes rows of `harness.history.schema.FAULTS`: one when a fault is in force, one when it is over
             (the last row of a fault id counts).
         chooser: Random stream for selectors that choose.
+        events: Where faults that wait for an event get it; without it they can wait for committed changes.
     """
 
     def __init__(
@@ -57,14 +60,18 @@ class Nemesis:
         injector: Injector,
         record: Callable[[FaultRow], None],
         chooser: Chooser,
+        events: EventSource | None = None,
     ) -> None:
         self._cluster = cluster
+        self._events = events or CommittedEvents(cluster)
         self._injector = injector
         self._record = record
         self._chooser = chooser
         self._active: dict[str, _Active] = {}
         self._begun: dict[str, asyncio.Task[None]] = {}
         self._holding: set[str] = set()
+        self._waiting: dict[str, Waiting] = {}
+        self._is_over = False
         self._has_begun_all = False
         self.resolved: dict[str, tuple[str, ...]] = {}
 
@@ -73,6 +80,8 @@ class Nemesis:
         population = self._cluster.population()
         supported = self._injector.supported_faults
         for fault in schedule:
+            if fault.trigger is not None:
+                self._events.check(fault.trigger)
             if not fault.type.heals_others and fault.fault not in supported:
                 raise UsageError(
                     f"fault {fault.id}: this environment cannot inject {fault.fault!r} "
@@ -103,17 +112,28 @@ class Nemesis:
     async def run(self, schedule: Sequence[Fault]) -> None:
         """Runs a whole schedule; returns when the last fault has been injected and its time is over.
 
-        Faults are injected in order of `at_ms`, and those of one instant in the order of the schedule.
+        Faults are injected in order of `at_ms`, and those of one instant in the order of the schedule. A fault
+        that waits for an event begins to wait then; it waits until `end_waiting`.
         """
         start_ns = self._cluster.now_ns()
         for fault in sorted(schedule, key=lambda fault: fault.at_ms):
             delay_ns = start_ns + fault.at_ms * 1_000_000 - self._cluster.now_ns()
             if delay_ns > 0:
                 await asyncio.sleep(delay_ns / 1e9)
+            if fault.on:
+                self._waiting[fault.id] = Waiting(fault, self._events, self._cluster.now_ns)
+                if self._is_over:
+                    self._waiting[fault.id].end()
             self._begun[fault.id] = asyncio.get_running_loop().create_task(self._one(fault))
         self._has_begun_all = True
         for task in list(self._begun.values()):
             await task
+
+    def end_waiting(self) -> None:
+        """Ends the time in which faults begin at events; those that still wait are recorded as not started."""
+        self._is_over = True
+        for waiting in self._waiting.values():
+            waiting.end()
 
     async def cut_short(self, running: "asyncio.Task[None]") -> None:
         """Ends a schedule early: no further fault is injected, and none is healed before its time is asked for.
@@ -217,6 +237,10 @@ class Nemesis:
         await self._injector.settle()
 
     async def _one(self, fault: Fault) -> None:
+        waiting = self._waiting.get(fault.id)
+        if waiting is not None and not await waiting.has_come():
+            self._write_not_started(fault, waiting.why_not())
+            return
         await self.inject(fault)
         if fault.for_ms is not None and fault.id in self._active:
             self._holding.add(fault.id)
@@ -233,17 +257,35 @@ class Nemesis:
     async def _heal_named(self, fault: Fault, invoked_ns: int) -> None:
         names = list(fault.params.get("faults", self._active))
         for name in names:
-            if name not in self.resolved:
-                raise UsageError(unknown_name("fault of this schedule", name, self.resolved))
+            known = {**self.resolved, **self._waiting}
+            if name not in known:
+                raise UsageError(unknown_name("fault of this schedule", name, known))
             await self.heal(name)
         now_ns = self._cluster.now_ns()
         done = _Active(fault, None, invoked_ns, now_ns, now_ns)
         done.effect = Effect(took_effect=True, evidence={"healed": names})
         self._write(done)
 
+    def _write_not_started(self, fault: Fault, reason: str) -> None:
+        """Records a fault that never began: it was in force for no time, and it has no nodes."""
+        now_ns = self._cluster.now_ns()
+        self._write(
+            _Active(
+                fault,
+                None,
+                now_ns,
+                None,
+                now_ns,
+                Effect(took_effect=False, evidence={"not_started": reason}),
+            )
+        )
+
     def _write(self, active: _Active) -> None:
         fault, effect = active.fault, active.effect
         traits = fault.type
+        evidence = dict(effect.evidence)
+        if fault.id in self._waiting:
+            evidence |= self._waiting[fault.id].evidence()
         self._record(
             (
                 fault.id,
@@ -255,7 +297,7 @@ class Nemesis:
                 active.completed_ns,
                 active.healed_ns,
                 effect.took_effect,
-                json.dumps(dict(effect.evidence), sort_keys=True),
+                json.dumps(evidence, sort_keys=True),
                 traits.is_repair,
                 traits.can_lose_data,
                 traits.ends_uncleanly,

@@ -12,6 +12,10 @@ from harness.errors import UsageError
 from harness.names import unknown_name
 from nemesis.faults import FAULT_NAMES, FAULTS, FaultType, Targets
 from nemesis.parameters import check_params
+from nemesis.trigger import RECEIVED, Trigger, parse_trigger
+
+MESSAGES = "messages"
+"""The parameter that names messages, as in "AlterPartition from leader:t-0 to controller"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +27,11 @@ class Fault:
         fault: Its name in the fault table.
         targets: Selectors (`nemesis.targets`), resolved when the fault is injected. A partition of shape "groups"
             may leave them out; then it splits all nodes that its groups name.
-        at_ms: When, in milliseconds since the start of the workload.
+        at_ms: When, in milliseconds since the start of the workload. With `on`, from when on events count.
+        on: The event that begins it, for example "isr-shrink of t-0" (docs/faults.md); without it the fault begins
+            at `at_ms`.
+        nth: It begins at this occurrence of the event, counted from 1.
+        delay_ms: It begins this long after the event.
         for_ms: Healed after this long; None lasts until a `heal` or `start`.
         params: As the fault table lists them.
         is_drawn: Whether the driver has drawn what the fault leaves open: a partition of any shape then has the
@@ -37,6 +45,9 @@ class Fault:
     fault: str
     targets: tuple[str, ...] = ()
     at_ms: int = 0
+    on: str = ""
+    nth: int = 1
+    delay_ms: int = 0
     for_ms: int | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
     is_drawn: bool = False
@@ -49,14 +60,39 @@ class Fault:
             check_params(self.id, self.fault, self.type.parameters, self.params)
         if self.at_ms < 0 or (self.for_ms is not None and self.for_ms <= 0):
             raise UsageError(f"fault {self.id}: at_ms must be >= 0 and for_ms must be > 0")
+        if self.nth < 1 or self.delay_ms < 0:
+            raise UsageError(f"fault {self.id}: nth must be > 0 and delay_ms must be >= 0")
+        if not self.on and (self.nth, self.delay_ms) != (1, 0):
+            raise UsageError(
+                f"fault {self.id}: nth and delay_ms need an event; set on, or at_ms alone"
+            )
+        try:
+            _ = self.trigger, self.messages
+        except UsageError as error:
+            raise UsageError(f"fault {self.id}: {error}") from None
         if self.type.targets is Targets.LINKS and len(self.targets) < 2:
             raise UsageError(f"fault {self.id}: a {self.fault} needs at least two targets")
         has_targets = bool(self.targets) or "groups" in self.params
-        if self.type.targets is Targets.CLUSTER:
+        if self.type.targets in (Targets.CLUSTER, Targets.MESSAGES):
             if self.targets:
                 raise UsageError(f"fault {self.id} ({self.fault}) takes no targets")
         elif self.type.targets is not Targets.NONE and not has_targets:
             raise UsageError(f"fault {self.id} ({self.fault}) needs at least one target")
+
+    @property
+    def trigger(self) -> Trigger | None:
+        """The event that begins it; None if it begins at `at_ms`."""
+        return parse_trigger(self.on) if self.on else None
+
+    @property
+    def messages(self) -> Trigger | None:
+        """The messages that it is about, as the trigger of their arrival; None if it is about no messages."""
+        text = self.params.get(MESSAGES)
+        return (
+            parse_trigger(f"{RECEIVED}:{text}")
+            if text and MESSAGES in self.type.parameters
+            else None
+        )
 
     @property
     def type(self) -> FaultType:
@@ -77,6 +113,8 @@ class Fault:
             "targets": list(self.targets),
             "at_ms": self.at_ms,
         }
+        if self.on:
+            data |= {"on": self.on, "nth": self.nth, "delay_ms": self.delay_ms}
         if self.for_ms is not None:
             data["for_ms"] = self.for_ms
         if self.params:
@@ -89,7 +127,7 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-_KEYS = ("id", "fault", "targets", "at_ms", "for_ms", "params")
+_KEYS = ("id", "fault", "targets", "at_ms", "on", "nth", "delay_ms", "for_ms", "params")
 
 
 def fault_from_json(data: Mapping[str, Any], *, default_id: str) -> Fault:
@@ -103,15 +141,15 @@ def fault_from_json(data: Mapping[str, Any], *, default_id: str) -> Fault:
             raise UsageError(unknown_name("key of a scheduled fault", key, _KEYS))
     if "fault" not in data:
         raise UsageError(f"scheduled fault {default_id} has no key 'fault'")
-    if not isinstance(data["fault"], str) or not isinstance(data.get("id", ""), str):
-        raise UsageError(f"scheduled fault {default_id}: 'fault' and 'id' must be strings")
+    if not all(isinstance(data.get(key, ""), str) for key in ("fault", "id", "on")):
+        raise UsageError(f"scheduled fault {default_id}: 'fault', 'id' and 'on' must be strings")
     targets = data.get("targets", ())
     params = data.get("params", {})
     if not isinstance(targets, list | tuple) or not all(isinstance(t, str) for t in targets):
         raise UsageError(f"scheduled fault {default_id}: 'targets' must be a list of strings")
     if not isinstance(params, Mapping):
         raise UsageError(f"scheduled fault {default_id}: 'params' must be a table")
-    for key in ("at_ms", "for_ms"):
+    for key in ("at_ms", "nth", "delay_ms", "for_ms"):
         value = data.get(key, 1)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
             raise UsageError(f"scheduled fault {default_id}: {key!r} must be a whole number")
@@ -120,6 +158,9 @@ def fault_from_json(data: Mapping[str, Any], *, default_id: str) -> Fault:
         fault=data["fault"],
         targets=tuple(targets),
         at_ms=data.get("at_ms", 0),
+        on=data.get("on", ""),
+        nth=data.get("nth", 1),
+        delay_ms=data.get("delay_ms", 0),
         for_ms=data.get("for_ms"),
         params=dict(params),
     )

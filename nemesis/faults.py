@@ -6,10 +6,10 @@ table, so that no other module compares names of faults. `docs/faults.md` is gen
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
 
+from nemesis.fault_type import FaultType, Group, Packets, Targets
 from nemesis.parameters import (
+    COUNT_MAX,
     DIRECTIONS,
     ELECTIONS,
     EVERY_MAX,
@@ -22,6 +22,8 @@ from nemesis.parameters import (
     POWER_MODES,
     PPM_MAX,
     PPM_MIN,
+    REFUSALS,
+    REORDER_MS,
     SHAPES,
     STOP_GRACE_MS,
     Parameter,
@@ -39,104 +41,26 @@ from nemesis.parameters import (
     whole_number,
 )
 
-
-class Group(StrEnum):
-    """The part of the world that a fault is about; the report colours faults by it."""
-
-    NETWORK = "network"
-    PROCESS = "process"
-    CLOCK = "clock"
-    DISK = "disk"
-    ADMIN = "admin"
-    REPAIR = "repair"
-
-
-class Targets(StrEnum):
-    """Which hosts a fault can be injected on."""
-
-    HOSTS = "hosts"
-    """Brokers, controllers and clients."""
-    LINKS = "links"
-    """Two hosts or more: the fault lies between the first and each of the others."""
-    SERVERS = "servers"
-    """Brokers and controllers. Clients are excluded: a dead client reports nothing and is not started again."""
-    BROKERS = "brokers"
-    """Controllers are excluded: Raft promises nothing if a voter forgets its vote."""
-    CLUSTER = "cluster"
-    """The cluster as a whole: no targets are named. The nodes are the broker that did what was requested."""
-    NONE = "none"
-
-
-class Packets(StrEnum):
-    """Which packets a fault is about, in terms of its nodes (`nemesis.shapes.affected_pairs`)."""
-
-    NONE = "none"
-    BETWEEN = "between"
-    """Those between the first node and each of the others; the parameter `direction` may restrict it."""
-    TO_AND_FROM = "to and from"
-    TO = "to"
-    FROM = "from"
-    ACROSS = "across"
-    """Those between nodes of different groups."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultType:
-    """One row of the table.
-
-    Attributes:
-        name: As in a schedule.
-        group: What part of the world it is about.
-        targets: Which hosts it can be injected on.
-        parameters: By name.
-        packets: Which packets it is about, if it is about the packets between pairs of hosts.
-        is_momentary: It is over as soon as it has happened. Other faults last until they are healed.
-        is_outage: It takes the node down, and starting the node heals it.
-        excuses_death: If a node ends by itself while this fault is in force, the fault is the cause; the death is
-            not a finding.
-        can_lose_data: It may destroy what a node had written.
-        ends_uncleanly: A node that it takes down cannot stop cleanly.
-        stops_cleanly: It gives a process time to stop cleanly, which may not be enough.
-        exclusive: Of the faults with the same value here, a node has one at a time; empty: no limit.
-        is_repair: It repairs something. It opens no fault window and needs no evidence.
-        ends_outages: It starts nodes, which heals the outages that took them down.
-        heals_others: The driver heals the faults that it names, or all; no mechanism injects it.
-        is_split_by_draw: The driver draws which nodes are separated, and adds the parameter `groups`.
-        sentence: Text for the report; `{who}` are the nodes, `{groups}` the sides of a partition, other names are
-            parameters.
-        evidence: What shows that it took effect, as in "took effect if ...".
-        about_targets: What the targets mean, for the documents.
-    """
-
-    name: str
-    group: Group
-    targets: Targets
-    sentence: str
-    evidence: str
-    about_targets: str
-    parameters: Mapping[str, Parameter] = field(default_factory=dict)
-    packets: Packets = Packets.NONE
-    is_momentary: bool = False
-    is_outage: bool = False
-    excuses_death: bool = False
-    can_lose_data: bool = False
-    ends_uncleanly: bool = False
-    stops_cleanly: bool = False
-    exclusive: str = ""
-    is_repair: bool = False
-    ends_outages: bool = False
-    heals_others: bool = False
-    is_split_by_draw: bool = False
-
-    @property
-    def is_administrative(self) -> bool:
-        """Whether it is a request of an administrator; what verdicts need of it is in its evidence."""
-        return self.group is Group.ADMIN
-
+__all__ = ["FAULTS", "FAULT_NAMES", "FaultType", "Group", "Packets", "Targets", "names"]
 
 _PACKETS = {"planes": planes(), "at": choice("place to drop packets", PLACES)}
 _GRACE = {"grace_ms": count(default=STOP_GRACE_MS)}
 _PARTITION = {"partition": text(is_needed=True)}
+
+
+def _about_messages(name: str, sentence: str, evidence: str, **more: Parameter) -> FaultType:
+    """Returns a fault on the messages of an API between two roles."""
+    number = whole_number(1, COUNT_MAX, absent="all until it is healed")
+    return FaultType(
+        name=name,
+        group=Group.NETWORK,
+        targets=Targets.MESSAGES,
+        about_targets="none: `messages` decides",
+        parameters={"messages": text(is_needed=True), "count": number, **more},
+        sentence=sentence,
+        evidence=evidence,
+    )
+
 
 _ROWS = (
     FaultType(
@@ -228,6 +152,34 @@ _ROWS = (
         sentence="Throttled what {who} sends to {rate_kib_s} KiB/s",
         evidence="packets had to wait",
     ),
+    _about_messages("hold_messages", "Held messages of {who}", "a message had to wait"),
+    _about_messages(
+        "delay_messages",
+        "Delayed messages of {who} by {ms} ms",
+        "a message was late",
+        ms=whole_number(1, LONGEST_MS, is_needed=True),
+    ),
+    _about_messages(
+        "drop_messages", "Dropped messages of {who}, and their connections", "a message was dropped"
+    ),
+    _about_messages(
+        "duplicate_messages",
+        "Duplicated requests of {who}",
+        "a copy was processed",
+        ms=whole_number(0, LONGEST_MS, default=0),
+    ),
+    _about_messages(
+        "reorder_messages",
+        "Let messages of other connections overtake those of {who}",
+        "another message overtook one",
+        ms=whole_number(1, LONGEST_MS, default=REORDER_MS),
+    ),
+    _about_messages(
+        "refuse_messages",
+        "Refused requests of {who}",
+        "a request was refused",
+        error=choice("error", REFUSALS),
+    ),
     FaultType(
         name="pause",
         group=Group.PROCESS,
@@ -302,7 +254,7 @@ _ROWS = (
         can_lose_data=True,
         ends_uncleanly=True,
         sentence="Cut the power of {who}",
-        evidence="the process is gone; the bytes lost are listed",
+        evidence="the process is gone, or a node that was down lost data; the bytes lost are listed",
     ),
     FaultType(
         name="clock_step",

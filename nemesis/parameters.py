@@ -18,6 +18,8 @@ DIRECTIONS = ("both", "one-way")
 PLACES = ("receiver", "sender")
 IO_OPERATIONS = ("fsync", "all")
 ELECTIONS = ("preferred", "unclean")
+REFUSALS = ("UNKNOWN_SERVER_ERROR", "NOT_CONTROLLER", "REQUEST_TIMED_OUT")
+"""Errors with which any server may refuse a request unprocessed; none of them is a statement about the request."""
 BROKER_ID_MAX = 10
 LOG_DIRS_MAX = 4
 LEVEL_MAX = 2**15 - 1
@@ -33,6 +35,12 @@ STOP_GRACE_MS = 20_000
 
 LARGEST_STEP_MS = 315_360_000_000
 """No clock is wrong by more than ten years."""
+
+COUNT_MAX = 1 << 30
+"""How many messages a fault may count; more than a run has."""
+
+REORDER_MS = 1_000
+"""How long a message waits for one that overtakes it, unless the fault sets another limit."""
 
 EVERY_MAX = 65_535
 """The largest number up to which a tracer counts calls."""
@@ -96,11 +104,17 @@ def count(*, default: int = 0) -> Parameter:
 
 
 def whole_number(
-    least: int, most: int, *, is_needed: bool = False, default: int | None = None
+    least: int,
+    most: int,
+    *,
+    is_needed: bool = False,
+    default: int | None = None,
+    absent: str = "",
 ) -> Parameter:
     """Returns a parameter that is a whole number between two ends, both included."""
     return Parameter(
         default=default,
+        absent=absent,
         legal=f"a whole number from {least} to {most}",
         is_legal=lambda value: _is_whole(value, least, most),
         is_needed=is_needed,

@@ -7,6 +7,8 @@ stopped, one after the other, and then something happens to the only member that
 logs lose data close to that state, and independent faults reach it too rarely.
 
 There is one family per kind of fault, and "controller", which does to controllers what is enabled for brokers.
+With templates (`nemesis.templates`), half of the bursts are drawn from those.
+
 What is drawn from some families does not depend on which others exist. The family "admin" draws administrative
 actions, among those that the system serves. It and "log_dir_error" are used only where they are named.
 """
@@ -19,6 +21,7 @@ from harness.simulation.power_cut import draw_mode
 from nemesis.fault import Fault
 from nemesis.faults import FAULTS
 from nemesis.sizes import draw_params
+from nemesis.templates import TEMPLATES
 
 _FIRST = ("cut", "isolate", "pause", "stop", "kill", "power", "controller")
 FAMILIES = (
@@ -58,6 +61,9 @@ _OF_CONTROLLERS = (
     *("disk_full", "io_error", "slow_disk", "stuck_disk", "read_only"),
 )
 
+TEMPLATE_SHARE = 0.5
+"""This share of the bursts is drawn from the templates, where there are any."""
+
 FAULT_COUNT_MAX = 400
 """Longer schedules cannot be read in a report, and the shrinker has to run them."""
 
@@ -87,33 +93,47 @@ def random_schedule(
     every_family: bool = False,
     actions: Sequence[str] = (),
     has_controllers: bool = True,
+    templates: Sequence[str] = (),
+    brokers: Sequence[str] = (),
+    observes_nodes: bool = False,
 ) -> tuple[Fault, ...]:
     """Draws a schedule.
 
     Args:
         stream: The run's "fault" stream.
-        families: Enabled families (of `FAMILIES`); each seed uses a random subset that is not empty.
+        families: Enabled families (of `FAMILIES`); each seed uses a random subset that is not empty. There may be
+            none if there are templates.
         every_family: Each seed uses all of them instead: for one long run rather than many short ones.
         duration_ms: No fault begins after this time; healing may.
         partitions: Names like "t-0", whose leaders and ISR members are aimed at.
         rhythm: Mean times; each seed scales them by a factor drawn once.
         actions: Administrative actions that the system serves; needed if "admin" is enabled.
         has_controllers: Whether the system has controllers, which partitions of the network may split.
+        templates: Enabled templates (of `nemesis.templates.TEMPLATES`); a share of the bursts is drawn from them.
+        brokers: The names of all brokers; needed if there are templates.
+        observes_nodes: Whether faults may wait for what happens inside of nodes, as in the simulation.
 
     Returns:
         Faults in order of `at_ms`. Every fault that needs healing has `for_ms`.
     """
-    chosen = [family for family in families if stream.random() < 0.6] or [
-        families[int(stream.random() * len(families))]
-    ]
+    chosen = [family for family in families if stream.random() < 0.6]
+    if families and not chosen:
+        chosen = [families[int(stream.random() * len(families))]]
     if every_family:
         chosen = list(families)
     scale = 0.5 + 1.5 * stream.random()
     draw = _Draw(stream, partitions, rhythm, scale, chosen, actions, has_controllers)
+    draw.brokers, draw.observes_nodes = brokers, observes_nodes
+    used = [name for name in templates if stream.random() < 0.6] or list(templates)
     faults: list[Fault] = []
     at_ms = draw.mean(rhythm.gap_ms)
     while at_ms < duration_ms and len(faults) < FAULT_COUNT_MAX:
-        burst = draw.siege(at_ms, chosen) if stream.random() < 0.5 else draw.skirmish(at_ms, chosen)
+        if used and (not chosen or stream.random() < TEMPLATE_SHARE):
+            burst = TEMPLATES[draw.pick(used)].draw(draw, at_ms)
+        elif stream.random() < 0.5:
+            burst = draw.siege(at_ms, chosen)
+        else:
+            burst = draw.skirmish(at_ms, chosen)
         faults.extend(fault for fault in burst if fault.at_ms < duration_ms)
         last_ms = max((fault.at_ms for fault in burst), default=at_ms)
         at_ms = last_ms + draw.mean(rhythm.gap_ms)
@@ -124,7 +144,7 @@ def random_schedule(
 
 
 class _Draw:
-    """Draws faults from one stream."""
+    """Draws faults from one stream. Implements `nemesis.templates.Drawing`."""
 
     def __init__(
         self,
@@ -137,9 +157,11 @@ class _Draw:
         has_controllers: bool,
     ) -> None:
         self.stream = stream
+        self.brokers: Sequence[str] = ()
+        self.observes_nodes = False
         self.has_controllers = has_controllers
         self.families = families
-        self.actions = [name for name in actions if name in DRAWN_ACTIONS]
+        self.actions: Sequence[str] = [name for name in actions if name in DRAWN_ACTIONS]
         self.partitions = partitions
         self.rhythm = rhythm
         self.scale = scale
@@ -148,6 +170,14 @@ class _Draw:
         """Returns a time around a mean: at least a fifth of it, at most three times."""
         mean = mean_ms * self.scale
         return int(min(3 * mean, mean / 5 + self.stream.expovariate(1 / (0.8 * mean))))
+
+    def step_ms(self) -> int:
+        """Returns a time between two faults of a burst."""
+        return self.mean(self.rhythm.step_ms)
+
+    def hold_ms(self) -> int:
+        """Returns how long a fault lasts."""
+        return self.mean(self.rhythm.hold_ms)
 
     def partition(self) -> str:
         return self.partitions[int(self.stream.random() * len(self.partitions))]
@@ -187,13 +217,13 @@ class _Draw:
         if strike:
             at_ms += self.mean(self.rhythm.step_ms)
             target = f"last_in_isr:{partition}" if self.stream.random() < 0.7 else "one"
-            faults.append(self._on_node(at_ms, self.family(strike), (target,)))
+            faults.append(self.on_node(at_ms, self.family(strike), (target,)))
         return faults
 
     def _away(self, at_ms: int, family: str, partition: str, hold_ms: int) -> Fault:
         follower = f"isr_follower:{partition}"
         if family == "cut":
-            return self._fault(
+            return self.fault(
                 at_ms,
                 "cut",
                 (f"leader:{partition}", follower),
@@ -201,8 +231,8 @@ class _Draw:
                 planes=("inter-broker",),
             )
         if family == "isolate":
-            return self._fault(at_ms, "isolate", (follower,), hold_ms, **self._planes())
-        return self._fault(at_ms, family, (follower,), hold_ms, **draw_params(family, self.stream))
+            return self.fault(at_ms, "isolate", (follower,), hold_ms, **self._planes())
+        return self.fault(at_ms, family, (follower,), hold_ms, **draw_params(family, self.stream))
 
     def _one(self, at_ms: int, family: str) -> Fault:
         partition = self.partition()
@@ -215,12 +245,12 @@ class _Draw:
             target = self.pick(("active_controller", "one_controller"))
             if kind == "isolate":  # a controller has no other plane
                 hold_ms = self.mean(self.rhythm.hold_ms)
-                return self._fault(at_ms, "isolate", (target,), hold_ms)
-            return self._on_node(at_ms, kind, (target,))
+                return self.fault(at_ms, "isolate", (target,), hold_ms)
+            return self.on_node(at_ms, kind, (target,))
         if family == "cut":
             pair = (f"leader:{partition}", f"follower:{partition}")
             params = {"direction": "one-way"} if self.stream.random() < 0.3 else {}
-            return self._fault(
+            return self.fault(
                 at_ms,
                 "cut",
                 pair,
@@ -230,14 +260,15 @@ class _Draw:
             )
         if family == "reject":
             pair = (f"leader:{partition}", f"follower:{partition}")
-            return self._fault(at_ms, "reject", pair, self.mean(self.rhythm.hold_ms))
+            return self.fault(at_ms, "reject", pair, self.mean(self.rhythm.hold_ms))
         if family == "partition":
             return self._partition(at_ms, partition)
         if family == ADMIN:
-            return self._action(at_ms, partition)
-        return self._on_node(at_ms, family, (node,))
+            return self.action(at_ms, partition)
+        return self.on_node(at_ms, family, (node,))
 
-    def _action(self, at_ms: int, partition: str) -> Fault:
+    def action(self, at_ms: int, partition: str) -> Fault:
+        """Draws an administrative action."""
         action = self.pick(self.actions)
         if action == "alter_config":
             params: dict[str, object] = {
@@ -245,12 +276,12 @@ class _Draw:
                 "key": MIN_ISR_KEY,
                 "value": MIN_ISRS[int(self.stream.random() * len(MIN_ISRS))],
             }
-            return self._fault(at_ms, action, (), 0, **params)
+            return self.fault(at_ms, action, (), 0, **params)
         if action == "move_replica":
-            return self._fault(at_ms, action, (f"isr_member:{partition}",), 0, partition=partition)
+            return self.fault(at_ms, action, (f"isr_member:{partition}",), 0, partition=partition)
         if action == "elect_leader" and self.stream.random() < UNCLEAN_SHARE:
-            return self._fault(at_ms, action, (), 0, partition=partition, election="unclean")
-        return self._fault(at_ms, action, (), 0, partition=partition)
+            return self.fault(at_ms, action, (), 0, partition=partition, election="unclean")
+        return self.fault(at_ms, action, (), 0, partition=partition)
 
     def _partition(self, at_ms: int, partition: str) -> Fault:
         shape = self.pick(("halves", "minority", "bridge", "majorities_ring"))
@@ -263,18 +294,19 @@ class _Draw:
         planes = self._planes() if who == "all" else {}
         if planes.get("planes") == ("controller",):
             planes = {}  # there is no such plane between brokers
-        return self._fault(at_ms, "partition", (*first, *targets), hold_ms, shape=shape, **planes)
+        return self.fault(at_ms, "partition", (*first, *targets), hold_ms, shape=shape, **planes)
 
-    def _on_node(self, at_ms: int, family: str, targets: tuple[str, ...]) -> Fault:
+    def on_node(self, at_ms: int, family: str, targets: tuple[str, ...]) -> Fault:
+        """Draws a fault of a family on nodes."""
         hold_ms = self.mean(self.rhythm.hold_ms)
         if family == "isolate":
-            return self._fault(at_ms, "isolate", targets, hold_ms, **self._planes())
+            return self.fault(at_ms, "isolate", targets, hold_ms, **self._planes())
         if family == "power":
-            return self._fault(at_ms, "power", targets, hold_ms, mode=draw_mode(self.stream))
+            return self.fault(at_ms, "power", targets, hold_ms, mode=draw_mode(self.stream))
         params = draw_params(family, self.stream)
         if family in ("loss", "delay") and self.stream.random() < 0.5:
             params.update(self._planes())
-        return self._fault(at_ms, family, targets, hold_ms, **params)
+        return self.fault(at_ms, family, targets, hold_ms, **params)
 
     def _planes(self) -> dict[str, object]:
         shapes: tuple[tuple[str, ...], ...] = (
@@ -286,9 +318,10 @@ class _Draw:
         planes = shapes[int(self.stream.random() * len(shapes))]
         return {"planes": planes} if planes else {}
 
-    def _fault(
+    def fault(
         self, at_ms: int, fault: str, targets: tuple[str, ...], for_ms: int, **params: object
     ) -> Fault:
+        """Returns a fault, which lasts for a time unless it is momentary."""
         return Fault(
             id="drawn",
             fault=fault,

@@ -6,13 +6,11 @@ and no group has both. So a bridge is in both groups, and a ring is the list of 
 
 from collections.abc import Collection, Iterable, Sequence
 
-from harness.contracts.cluster import HARNESS_HOST, Population
+from harness.contracts.cluster import Population
 from nemesis.fault import Fault
 from nemesis.faults import Packets
 from nemesis.parameters import PLANES
-from nemesis.targets import Chooser
-
-BROKER, CONTROLLER, CLIENT = "broker", "controller", "client"
+from nemesis.targets import BROKER, CONTROLLER, Chooser, kinds_of
 
 Groups = tuple[tuple[str, ...], ...]
 Pairs = tuple[tuple[str, str], ...]
@@ -104,16 +102,6 @@ def plane_of(kind_a: str, kind_b: str) -> str:
     if CONTROLLER in (kind_a, kind_b):
         return "controller"
     return "inter-broker" if kind_a == kind_b == BROKER else "client"
-
-
-def kinds_of(population: Population) -> dict[str, str]:
-    """Returns every host and its kind: brokers, controllers, clients, and the host of the harness."""
-    return {
-        **{name: BROKER for name, _ in population.brokers},
-        **{name: CONTROLLER for name, _ in population.controllers},
-        **dict.fromkeys(population.clients, CLIENT),
-        HARNESS_HOST: CLIENT,
-    }
 
 
 def affected_pairs(fault: Fault, nodes: tuple[str, ...], population: Population) -> Pairs:

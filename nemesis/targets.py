@@ -17,6 +17,7 @@ run can aim at "the leader of t-0" without knowing which node that will be. The 
 | `active_controller`         | the quorum leader                                             |
 | `one`, `minority`, `majority`, `all` | that many brokers (seeded choice)                    |
 | `one_controller`            | one controller (seeded choice)                                |
+| `majority_controllers`      | a majority of the controllers (seeded choice)                 |
 | `controllers`               | all controllers                                               |
 | `down`                      | all nodes that are down                                       |
 
@@ -28,10 +29,22 @@ A choice of one prefers nodes that are up.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from harness.contracts.cluster import Population
+from harness.contracts.cluster import HARNESS_HOST, Population
 from harness.contracts.metadata import CommittedMetadata, PartitionState
 from harness.errors import UsageError
 from harness.names import unknown_name
+
+BROKER, CONTROLLER, CLIENT = "broker", "controller", "client"
+
+
+def kinds_of(population: Population) -> dict[str, str]:
+    """Returns every host and its kind: brokers, controllers, clients, and the host of the harness."""
+    return {
+        **{name: BROKER for name, _ in population.brokers},
+        **{name: CONTROLLER for name, _ in population.controllers},
+        **dict.fromkeys(population.clients, CLIENT),
+        HARNESS_HOST: CLIENT,
+    }
 
 
 class Chooser(Protocol):
@@ -70,7 +83,11 @@ _BY_COUNT: dict[str, Callable[[int], int]] = {
     "majority": lambda n: n // 2 + 1,
     "all": lambda n: n,
 }
-SELECTORS = (*_BY_STATE, *_BY_COUNT, "active_controller", "one_controller", "controllers", "down")
+SELECTORS = (
+    *_BY_STATE,
+    *_BY_COUNT,
+    *("active_controller", "one_controller", "majority_controllers", "controllers", "down"),
+)
 
 
 def check_selector(selector: str, population: Population) -> None:
@@ -104,6 +121,9 @@ def resolve(
         return tuple(n for n, i in population.controllers if i == metadata.active_controller)
     if name == "one_controller":
         return _sample([controller for controller, _ in population.controllers], 1, chooser)
+    if name == "majority_controllers":
+        controllers = [controller for controller, _ in population.controllers]
+        return _sample(controllers, _BY_COUNT["majority"](len(controllers)), chooser)
     if name == "controllers":
         return tuple(controller for controller, _ in population.controllers)
     if name == "down":
@@ -147,6 +167,38 @@ def _resolve_state(
 def _preferably_up(names: list[str], population: Population) -> list[str]:
     """Returns those that are up, if any: most faults can have no effect on a node that is down."""
     return [name for name in names if name not in population.down] or names
+
+
+ROLES = (
+    *("broker", "controller", "client", "active_controller"),
+    *("leader", "follower", "isr_member", "isr_follower", "last_in_isr", "elr_member"),
+    "last_known_leader",
+)
+"""What a node can be besides its name, for what happens at it. Nothing is chosen: each node has a role or not."""
+
+
+def check_role(role: str, population: Population) -> None:
+    """Raises `UsageError` if no node of this population can have a role, or has that name."""
+    name, _, partition = role.partition(":")
+    kinds = kinds_of(population)
+    if role in kinds or (name in ROLES and (name in _BY_STATE or not partition)):
+        return
+    raise UsageError(unknown_name("node or role", role, [*kinds, *ROLES]))
+
+
+def has_role(node: str, role: str, population: Population, metadata: CommittedMetadata) -> bool:
+    """Whether a node has a role now, or is the node of that name."""
+    if node == role:
+        return True
+    name, _, partition = role.partition(":")
+    if name in (BROKER, CONTROLLER, CLIENT):
+        return kinds_of(population)[node] == name
+    if name == "active_controller":
+        return (node, metadata.active_controller) in population.controllers
+    state = metadata.partitions.get(partition or min(metadata.partitions, default=""))
+    if name not in _BY_STATE or state is None:
+        return False
+    return any((node, one) in population.brokers for one in _BY_STATE[name][0](state))
 
 
 def _sample(names: Sequence[str], count: int, chooser: Chooser) -> tuple[str, ...]:

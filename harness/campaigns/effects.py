@@ -122,7 +122,7 @@ def effects_of(result: RunResult) -> dict[str, Any]:
         in nanoseconds since run start. `appends`: how many appends clients invoked in the main phase.
     """
     rows = result.tables["faults"].to_pylist()
-    at_ms = {fault.id: fault.at_ms for fault in result.schedule}
+    at_ms = {fault.id: fault.at_ms for fault in result.schedule if not fault.on}
     operations = result.tables["operations"]
     kinds = zip(
         operations.column("kind").to_pylist(), operations.column("final").to_pylist(), strict=True

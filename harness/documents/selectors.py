@@ -16,6 +16,9 @@ be. The nodes that were found are recorded with the fault.
     targets = ["last_in_isr:t-0"]
     at_ms = 4000
 
+A fault that waits for an event (`on`, docs/faults.md) has its selectors resolved when it begins. The nodes in its
+event are names and roles, which choose nothing.
+
 Several selectors together are all their nodes, each once. A selector that resolves to no node makes the fault
 one that did not take effect; it is reported. A misspelt selector or partition is refused before the run.
 

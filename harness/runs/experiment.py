@@ -6,7 +6,7 @@ that is ignored is a fault that was never injected.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeAlias
 
@@ -31,6 +31,8 @@ from harness.systems.registry import REFERENCE, SYSTEMS
 from nemesis.administration import ACTIONS, action_of
 from nemesis.fault import Fault
 from nemesis.schedule import ADMIN, DRAWN_ACTIONS, FAMILIES, LOG_DIR, Rhythm
+from nemesis.templates import TEMPLATES
+from nemesis.trigger import COMMITTED_EVENTS
 from results.layout import check_experiment_name
 from workloads.append import APPEND
 from workloads.append_config import AppendConfig
@@ -52,6 +54,7 @@ def _one_of(words: Iterable[str]) -> Meta:
 EnvironmentName: TypeAlias = Annotated[str, _one_of(ENVIRONMENTS)]
 WeatherName: TypeAlias = Annotated[str, _one_of(WEATHERS)]
 DiskName: TypeAlias = Annotated[str, _one_of(DISKS)]
+TemplateName: TypeAlias = Annotated[str, _one_of(TEMPLATES)]
 FamilyName: TypeAlias = Annotated[str, _one_of((*FAMILIES, ADMIN, LOG_DIR))]
 
 
@@ -142,11 +145,13 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NemesisConfig:
-    """Random faults: which families, and their rhythm. No families: no random faults.
+    """Random faults: which families and templates, and their rhythm. Without either there are no random faults.
 
     Attributes:
         faults: Enabled families, that is kinds of random faults; none: no random faults. A seed uses a random part
             of them.
+        templates: Enabled templates, that is bursts of faults that aim at one kind of moment (docs/faults.md).
+            Half of the bursts are drawn from them.
         every_family: A seed uses all enabled families.
         gap_ms: Mean quiet time between bursts of faults.
         hold_ms: Mean time that one fault lasts.
@@ -154,6 +159,7 @@ class NemesisConfig:
     """
 
     faults: tuple[FamilyName, ...] = ()
+    templates: tuple[TemplateName, ...] = ()
     every_family: bool = False
     gap_ms: Positive = 1500
     hold_ms: Positive = 2500
@@ -163,6 +169,8 @@ class NemesisConfig:
         """Checks the names of families."""
         for family in self.faults:
             check_choice("fault family", family, (*FAMILIES, ADMIN, LOG_DIR))
+        for template in self.templates:
+            check_choice("template of faults", template, TEMPLATES)
 
     def rhythm(self) -> Rhythm:
         """Returns the mean times."""
@@ -264,6 +272,7 @@ class Experiment:
                 f"{self.cluster.brokers} brokers; choose 1 to {self.cluster.brokers}"
             )
         self._check_schedule()
+        self._check_templates(system)
         self._check_log_dirs()
         self._check_actions(system)
 
@@ -386,6 +395,7 @@ class Experiment:
                 _, separator, partition = target.partition(":")
                 if separator:
                     check_choice("partition", partition, partitions)
+            self._check_trigger(fault, partitions)
             named = (fault.params.get("broker", 1), *fault.params.get("replicas", ()))
             if fault.fault in ACTIONS and max(named) > self.cluster.brokers:
                 raise UsageError(
@@ -398,6 +408,36 @@ class Experiment:
                 check_choice("topic", fault.params["topic"], self.topic.names())
             for healed in fault.params.get("faults", ()):
                 check_choice("fault of the schedule", healed, [f.id for f in self.schedule])
+
+    def _check_trigger(self, fault: Fault, partitions: Sequence[str]) -> None:
+        trigger = fault.trigger
+        if (
+            trigger is not None
+            and not trigger.kind.is_committed
+            and not self.environment.is_simulated
+        ):
+            raise UsageError(
+                f"fault {fault.id} waits for {fault.on!r}, which happens inside of nodes; only the simulation "
+                f"observes it, and with {self.environment.summary} a fault can wait for committed changes only "
+                f"({', '.join(COMMITTED_EVENTS)})"
+            )
+        for pattern in (trigger, fault.messages):
+            for partition in pattern.partitions if pattern is not None else ():
+                check_choice("partition", partition, partitions)
+
+    def _check_templates(self, system: System) -> None:
+        for name in self.nemesis.templates:
+            template = TEMPLATES[name]
+            if template.needs_simulation and not self.environment.is_simulated:
+                raise UsageError(
+                    f"the template {name!r} has faults on messages, which only the simulation can inject; "
+                    "leave it out of nemesis.templates"
+                )
+            if template.needs_controllers and not system.has_controllers:
+                raise UsageError(
+                    f"the template {name!r} is about controllers, and the system {self.system!r} has none; "
+                    "leave it out of nemesis.templates"
+                )
 
     def _check_log_dirs(self) -> None:
         """Refuses faults of log directories that brokers do not have."""

@@ -28,7 +28,7 @@ comments. Lines that begin with # alone are settings with their defaults: remove
 terminal, `laststand help run` lists the flags that replace settings."""
 
 _SCHEDULE = """\
-Faults at fixed times instead of random ones, one table per fault; they replace those of [nemesis].
+Faults at fixed times or at events instead of random ones, one table per fault; they replace those of [nemesis].
 docs/faults.md lists all faults with their parameters."""
 
 _EXAMPLE = Fault(id="f0", fault="isolate", targets=("leader",), at_ms=2000, for_ms=1500)

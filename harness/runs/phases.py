@@ -192,6 +192,7 @@ class Phases:
         ]
         faults = asyncio.get_running_loop().create_task(self._nemesis.run(schedule))
         await self._main_time()
+        self._nemesis.end_waiting()
         if self.stopped_early:
             await self._nemesis.cut_short(faults)
         else:

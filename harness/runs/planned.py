@@ -14,7 +14,9 @@ from nemesis.schedule import random_schedule
 
 def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
     """Returns the faults of a run: the explicit schedule, or one drawn from the seed; none for a scenario."""
-    if experiment.schedule or experiment.scenario or not experiment.nemesis.faults:
+    nemesis = experiment.nemesis
+    is_drawn = nemesis.faults or nemesis.templates
+    if experiment.schedule or experiment.scenario or not is_drawn:
         return _scaled(experiment.schedule, experiment.time_scale)
     system = experiment.system_under_test
     drawn = random_schedule(
@@ -26,6 +28,9 @@ def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
         every_family=experiment.nemesis.every_family,
         actions=_actions(experiment, system) if isinstance(system, Administrable) else (),
         has_controllers=system.has_controllers,
+        templates=nemesis.templates,
+        brokers=[f"b{number}" for number in range(1, experiment.cluster.brokers + 1)],
+        observes_nodes=experiment.environment.is_simulated,
     )
     return _scaled(drawn, experiment.time_scale)
 
@@ -68,6 +73,7 @@ def _scaled(faults: Sequence[Fault], scale: float) -> tuple[Fault, ...]:
         replace(
             fault,
             at_ms=round(fault.at_ms * scale),
+            delay_ms=round(fault.delay_ms * scale),
             for_ms=None if fault.for_ms is None else max(round(fault.for_ms * scale), 1),
         )
         for fault in faults
@@ -83,6 +89,7 @@ def unscaled(faults: Sequence[Fault], experiment: Experiment) -> tuple[Fault, ..
         replace(
             fault,
             at_ms=min(round(fault.at_ms / scale), experiment.duration_ms - 1),
+            delay_ms=round(fault.delay_ms / scale),
             for_ms=None if fault.for_ms is None else max(round(fault.for_ms / scale), 1),
         )
         for fault in faults

@@ -40,6 +40,7 @@ from harness.simulation.fences import allow_real_io
 from harness.simulation.randomness import RandomTree
 from harness.simulation.weather import CALM, Weather, draw_weather
 from nemesis.driver import Nemesis
+from nemesis.simulated.events import SimulatedEvents, needs_messages
 from nemesis.simulated.injector import SimulatedInjector
 
 START_LIMIT_MS = 120_000
@@ -176,13 +177,17 @@ class SimulatedRun:
             settings=settings_of(experiment),
         )
         self.injector = SimulatedInjector(self.cluster)
+        events = SimulatedEvents(self.cluster, hears_messages=needs_messages(self.result.schedule))
         self.nemesis = Nemesis(
             self.cluster,
             self.injector,
             lambda row: history.add("faults", row),
             RandomTree(seed).stream("selectors"),
+            events,
         )
         self.nemesis.check(self.result.schedule)
+        for fault in self.result.schedule:
+            self.injector.check(fault)
         self.monitor = InvariantMonitor(self.cluster)
         self.phases = Phases(experiment, seed, self.cluster, self.nemesis, history, self.progress)
 

@@ -281,6 +281,9 @@ class ServerEnd:
             if flight is FIN:
                 self._leave()
                 return
+            if flight.refusal is not None:
+                self._respond(flight, flight.refusal)
+                continue
             try:
                 result = self._handler(flight.message, self._context)
             except ConnectionAbortedError:
@@ -365,6 +368,25 @@ def _respond_with_reset(
     else:
         pipe.clear()
         send_reset(reverse, sender)
+
+
+def process_copy(listener: Listener, message: Any, context: RequestContext) -> None:
+    """Lets a process handle a copy of a request; no process reads the response."""
+
+    def work() -> None:
+        try:
+            result = listener.handler(message, context)
+        except ConnectionAbortedError:
+            return
+        if isinstance(result, asyncio.Future):
+            result.add_done_callback(_ignore_result)
+
+    listener.loop.call_soon(work, context=listener.loop.plain_context)
+
+
+def _ignore_result(future: "asyncio.Future[Any]") -> None:
+    if not future.cancelled():
+        future.exception()
 
 
 def send_reset(pipe: Pipe, to: SimConnection | ServerEnd) -> None:

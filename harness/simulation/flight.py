@@ -14,15 +14,17 @@ class Flight:
         future: Receives the response; None for a request without a response.
         deadline_ns: True time at which the future fails.
         response: The response, once it exists.
+        refusal: The response that the server gives instead of processing the request; usually None.
     """
 
-    __slots__ = ("deadline_ns", "future", "message", "response")
+    __slots__ = ("deadline_ns", "future", "message", "refusal", "response")
 
     def __init__(self, message: Any, future: Any, deadline_ns: int) -> None:
         self.message = message
         self.future = future
         self.deadline_ns = deadline_ns
         self.response: Any = None
+        self.refusal: Any = None
 
 
 FIN: Final = Flight(None, None, 0)

@@ -7,22 +7,33 @@ A rule is about ordered pairs of nodes. It knows no planes: the caller chooses t
 """
 
 from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
-from harness.simulation.connection import Listener, SimConnection, send_reset
+from harness.simulation.connection import (
+    Listener,
+    SimConnection,
+    process_copy,
+    send_reset,
+)
+from harness.simulation.contents import contents_code
 from harness.simulation.interfaces import Machine
 from harness.simulation.loop import NodeLoop
 from harness.simulation.network_faults import (
     DEGRADE,
     DROP,
+    DUPLICATE,
     HOLD,
+    INTERCEPTORS,
     REJECT,
     STALL,
     THROTTLE,
+    Concerns,
     NetworkFault,
 )
 from harness.simulation.pipe import Link, Pipe
 from harness.simulation.timeline import Timeline
 from harness.simulation.wire_check import WireCheck
+from system_under_test.runtime.network import RequestContext
 
 LOOPBACK_LATENCY_NS = 20_000
 
@@ -192,13 +203,64 @@ class SimNetwork:
     ) -> NetworkFault:
         self._check_nodes(*(node for node in (src, dst) if node is not None))
 
-        def forward(from_node: str, to_node: str) -> bool:
-            return src in (None, from_node) and dst in (None, to_node)
+        def concerns(from_node: str, to_node: str, message: str) -> bool:
+            return message == name and src in (None, from_node) and dst in (None, to_node)
 
         label = f"{kind} {name} {src or '*'}>{dst or '*'}"
+        return self.intercept(kind, label, concerns, count=remaining)
+
+    def intercept(
+        self,
+        kind: str,
+        label: str,
+        concerns: Concerns,
+        *,
+        count: int | None = None,
+        delay_ns: int = 0,
+        refusal: Callable[[Any], Any] | None = None,
+    ) -> NetworkFault:
+        """Adds a rule about single messages at the moment of their arrival.
+
+        Args:
+            kind: One of `network_faults.INTERCEPTORS`; `message_rules` describes what they do.
+            label: For traces.
+            concerns: Which messages it is about.
+            count: The rule ends after this many messages; None for never.
+            delay_ns: How late a message or its copy is, or how long it waits for another at most.
+            refusal: For "refuse": returns the response to a request, None if it cannot be refused.
+        """
         return self._apply(
-            NetworkFault(kind, label, forward, message_type=name, remaining=remaining)
+            NetworkFault(
+                kind,
+                label,
+                lambda _src, _dst: True,
+                delay_ns=delay_ns,
+                concerns=concerns,
+                remaining=count,
+                act=self._deliver_copy if kind == DUPLICATE else refusal,
+            )
         )
+
+    def _deliver_copy(self, src: str, dst: str, message: Any, late_ns: int) -> None:
+        """Delivers a request a second time, as over a connection of its own, whose response no process reads."""
+        self.timeline.push(self.timeline.now + late_ns, self._copy_arrives, (src, dst, message))
+
+    def _copy_arrives(self, copy: tuple[str, str, Any]) -> None:
+        src, dst, message = copy
+        listener = self._listeners.get(dst)
+        is_cut = any(one.kind in (STALL, REJECT) and one.applies(src, dst) for one in self.faults)
+        if listener is None or is_cut or not self._nodes[src].host_is_up:
+            return
+        self._connection_count += 1
+        self.timeline.trace.note(
+            self.timeline.now,
+            f"net {src}>{dst} copy of {type(message).__name__}",
+            contents_code(message),
+        )
+        context = RequestContext(
+            peer=self._nodes[src].address, connection_id=self._connection_count
+        )
+        process_copy(listener, message, context)
 
     def heal(self, fault: NetworkFault) -> None:
         """Ends one fault; idempotent. Others stay in force."""
@@ -287,7 +349,7 @@ class SimNetwork:
         for (src, dst), link in self._links.items():
             touching = [fault for fault in self.faults if fault.applies(src, dst)]
             link.degraders = tuple(fault for fault in touching if fault.kind == DEGRADE)
-            link.interceptors = tuple(fault for fault in touching if fault.kind in (HOLD, DROP))
+            link.interceptors = tuple(fault for fault in touching if fault.kind in INTERCEPTORS)
             link.throttlers = tuple(fault for fault in touching if fault.kind == THROTTLE)
         for connection in list(self.connections.values()):
             self._refresh(connection)

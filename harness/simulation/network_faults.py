@@ -5,6 +5,7 @@ others in force.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 STALL = "stall"  # packets are dropped; TCP sends them again
 REJECT = "reject"  # the response to a packet is a reset
@@ -12,6 +13,16 @@ DEGRADE = "degrade"  # packets are late, or some are lost
 THROTTLE = "throttle"  # packets are queued before a slow wire
 HOLD = "hold"  # messages of one type wait
 DROP = "drop"  # messages of one type are lost, and their connections with them
+LATE = "late"  # messages of one type wait for a time
+DUPLICATE = "duplicate"  # requests of one type are processed twice
+REORDER = "reorder"  # messages of one type wait until one of another connection has overtaken them
+REFUSE = "refuse"  # requests of one type get an error and are not processed
+
+INTERCEPTORS = (HOLD, DROP, LATE, DUPLICATE, REORDER, REFUSE)
+"""The kinds that are about single messages."""
+
+Concerns = Callable[[str, str, str], bool]
+"""Whether a rule is about a message: sending node, receiving node, class name of the message."""
 
 SECOND_NS = 1_000_000_000
 BURST_BYTES = 1_600
@@ -23,25 +34,32 @@ class NetworkFault:
     """One fault, and the evidence that it took effect.
 
     Attributes:
-        kind: "stall", "reject", "degrade", "throttle", "hold" or "drop".
+        kind: One of the constants above.
         label: For traces and reports.
         active: False once healed.
         dropped_or_stalled: Number of frames and connection attempts that it stopped, delayed or refused.
         at_sender: Stall: the packets are dropped at the sender. The first write after healing sends all of them.
-        delay_ns: Degrade: delay of every frame.
+        delay_ns: Degrade: delay of every frame. Late, duplicate: delay of a message, of its copy. Reorder: how
+            long a message waits at most.
         jitter_ns: Degrade: the delay of a frame is drawn uniformly from `delay_ns` plus or minus this.
         loss: Degrade: probability that a packet is lost (and sent again).
         bytes_per_s: Throttle: the rate of the wire.
         free_at_ns: Throttle: when the wire has carried everything that was sent so far.
-        message_type: Hold, drop: class name of the messages.
-        remaining: Drop: how many more messages are dropped; None for all.
+        concerns: Interceptors: which messages they are about.
+        remaining: Interceptors: how many more messages they affect; None for all.
+        waiting: Late, reorder: the messages that this rule has made wait, each with its pipe; None instead of the
+            pipe once another message has overtaken it.
+        act: Duplicate: delivers a copy, given source, target, message and delay. Refuse: returns the response to a
+            request; None if there is none.
     """
 
     __slots__ = (
         "_applies",
+        "act",
         "active",
         "at_sender",
         "bytes_per_s",
+        "concerns",
         "delay_ns",
         "dropped_or_stalled",
         "free_at_ns",
@@ -49,8 +67,8 @@ class NetworkFault:
         "kind",
         "label",
         "loss",
-        "message_type",
         "remaining",
+        "waiting",
     )
 
     def __init__(
@@ -64,8 +82,9 @@ class NetworkFault:
         jitter_ns: int = 0,
         loss: float = 0.0,
         bytes_per_s: int = 0,
-        message_type: str = "",
+        concerns: Concerns | None = None,
         remaining: int | None = None,
+        act: Callable[..., Any] | None = None,
     ) -> None:
         self.kind = kind
         self.label = label
@@ -77,8 +96,10 @@ class NetworkFault:
         self.loss = loss
         self.bytes_per_s = bytes_per_s
         self.free_at_ns = 0
-        self.message_type = message_type
+        self.concerns = concerns
         self.remaining = remaining
+        self.act = act
+        self.waiting: dict[Any, Any] = {}
         self._applies = applies
 
     def __repr__(self) -> str:

@@ -19,7 +19,8 @@ from typing import Any
 from harness.simulation.contents import contents_code
 from harness.simulation.flight import FIN, Flight, estimated_bytes
 from harness.simulation.loop import NodeLoop
-from harness.simulation.network_faults import HOLD, NetworkFault
+from harness.simulation.message_rules import intercept
+from harness.simulation.network_faults import NetworkFault
 from harness.simulation.timeline import Timeline
 
 RTO_NS = 210_000_000
@@ -135,6 +136,7 @@ class Pipe:
         "_codes",
         "_frames",
         "_generation",
+        "_hold_number",
         "_is_unsent",
         "_last_at_ns",
         "_path_blocked",
@@ -174,6 +176,7 @@ class Pipe:
         # Arrivals on the heap carry the generation in which they were sent. A new generation invalidates them:
         # their frames are still here and will be sent again.
         self._generation = 0
+        self._hold_number = 0
         self._last_at_ns = 0
         self._stalled_at_ns: int | None = None
         self._unacknowledged_bytes = 0
@@ -297,27 +300,40 @@ class Pipe:
             self._send_all()
 
     def _intercepted(self, frame: Flight) -> bool:
-        """Applies hold and drop faults to the first frame; returns whether one of them removed it."""
+        """Applies the rules about messages to the first frame; returns whether one of them removed it."""
+        if frame is FIN:
+            return False
         message = frame.response if self.is_reply else frame.message
         name = type(message).__name__
-        for fault in self.link.interceptors:
-            if fault.message_type != name or frame is FIN:
-                continue
-            fault.dropped_or_stalled += 1
-            if fault.kind == HOLD:
-                # Frames of a TCP stream stay in order, so the whole pipe waits.
-                self._frames.appendleft(frame)
-                self._generation += 1
-                self.held_by = fault
-                self.is_slow = True
-                return True
-            if fault.remaining is not None:
-                fault.remaining -= 1
-                if not fault.remaining:
-                    self.link.on_exhausted(fault)
-            self.give_up()
-            return True
-        return False
+        rules = self.link.interceptors
+        return any(intercept(rule, self, frame, message, name) for rule in rules)
+
+    def hold_back(self, frame: Flight, fault: NetworkFault, for_ns: int | None = None) -> None:
+        """Returns a frame to the pipe. Frames of a TCP stream stay in order, so the whole pipe waits.
+
+        Args:
+            frame: The frame that has just arrived.
+            fault: The pipe waits until this fault is healed.
+            for_ns: The pipe waits this long at most; None for no limit.
+        """
+        self._frames.appendleft(frame)
+        self._generation += 1
+        self.held_by = fault
+        self.is_slow = True
+        self._hold_number += 1
+        if for_ns is not None:
+            self.timeline.push(self.timeline.now + for_ns, self._on_hold_over, self._hold_number)
+
+    def _on_hold_over(self, number: int) -> None:
+        if number == self._hold_number and self.held_by is not None:
+            self.release()
+
+    def release(self) -> None:
+        """Sends the frames that a fault held back, unless another fault prevents it."""
+        self.held_by = None
+        if not self.is_blocked and not self.resuming:
+            self._send_all()
+        self._set_slow()
 
     def refresh(
         self, *, blockers: tuple[NetworkFault, ...], path_blocked: bool, reverse_blocked: bool

@@ -190,7 +190,7 @@ class NodeStorage:
         """Makes the present content of a file durable; returns when it is."""
         inode = self.inode(path)
         disk, loop = self._disk, self._loop
-        sync = disk.begin_sync(path, inode)
+        sync = self._begin_sync(path, inode)
         if loop is None:
             self._complete_or_raise(sync)
             return
@@ -212,13 +212,20 @@ class NodeStorage:
 
     def fsync_blocking(self, path: str) -> None:
         """Like `fsync`, but the whole process waits."""
-        self._sync_blocking(self._disk.begin_sync(path, self.inode(path)))
+        self._sync_blocking(self._begin_sync(path, self.inode(path)))
 
     def fsync_dir(self, directory: str) -> None:
         """Makes creations, renames and removals in a directory durable, while the whole process waits."""
         self._check_alive()
         name = "" if directory in ("", ".") else directory.rstrip("/")
-        self._sync_blocking(self._disk.begin_sync(name, None))
+        self._sync_blocking(self._begin_sync(name, None))
+
+    def _begin_sync(self, path: str, inode: Inode | None) -> Sync:
+        disk = self._disk
+        listener = disk.timeline.listener
+        if listener is not None and self._loop is not None:
+            listener.sync_began(disk.node_name)
+        return disk.begin_sync(path, inode)
 
     def _sync_blocking(self, sync: Sync) -> None:
         disk, loop = self._disk, self._loop

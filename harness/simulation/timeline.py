@@ -120,6 +120,30 @@ class MessageWatcher(Protocol):
         ...
 
 
+class WorldListener(Protocol):
+    """Hears what happens in the world at the moment when it happens, to begin faults at that time.
+
+    It must return at once and change nothing; what it starts runs later at the same virtual time.
+
+    Attributes:
+        hears_messages: Whether it wants messages. Decided before the first connection.
+    """
+
+    hears_messages: bool
+
+    def sync_began(self, node: str, /) -> None:
+        """Takes an fsync of a process that began."""
+        ...
+
+    def message_sent(self, source: str, target: str, message: object, /) -> None:
+        """Takes a message that left its sender."""
+        ...
+
+    def message_received(self, source: str, target: str, message: object, /) -> None:
+        """Takes a message that arrived and that its receiver has not processed."""
+        ...
+
+
 class Timeline:
     """The time, the events, the random numbers and the trace of one run.
 
@@ -136,6 +160,7 @@ class Timeline:
         is_running: Whether `World.run` is active.
         is_inspected: Whether the harness, not a node, uses the node interfaces at the moment.
         watcher: Sees messages, if it was set before the first connection; it must not change anything.
+        listener: Hears what happens, if it was set.
     """
 
     # Slots, because every event and every message reads or changes several of these.
@@ -150,6 +175,7 @@ class Timeline:
         "failures",
         "is_inspected",
         "is_running",
+        "listener",
         "messages",
         "now",
         "random",
@@ -167,6 +193,7 @@ class Timeline:
         self.trace = Trace(keep=keep_trace)
         self.failures: list[Failure] = []
         self.watcher: MessageWatcher | None = None
+        self.listener: WorldListener | None = None
         self.messages = 0
         self.events = 0
         self.is_running = False

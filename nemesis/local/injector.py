@@ -10,7 +10,7 @@ from nemesis.agent.processes import signals
 from nemesis.agent.processes.procfs import cpu_ticks, process_state
 from nemesis.agent.processes.signals import ProcessId
 from nemesis.fault import Fault
-from nemesis.faults import FAULT_NAMES
+from nemesis.faults import FAULTS, Targets
 from nemesis.local.nodes import Cluster
 from nemesis.local.processes import identity
 from nemesis.mechanism import Effect, Injection
@@ -29,8 +29,14 @@ def make_injector(cluster: Cluster) -> "LocalInjector":
 
 def impossible_faults(found: Sequence[Mapping[str, Mapping[str, Any]]]) -> Mapping[str, str]:
     """Returns why faults cannot be injected on local processes, by fault."""
-    why = f"local processes support only {', '.join(sorted(SUPPORTED_FAULTS))}; --on docker supports all"
-    return {name: why for name in FAULT_NAMES if name not in SUPPORTED_FAULTS}
+    why = f"local processes support only {', '.join(sorted(SUPPORTED_FAULTS))}"
+    others = "--on docker supports most others"
+    return {
+        name: f"{why}; {'only --on simulation knows messages' if is_of_messages else others}"
+        for name, row in FAULTS.items()
+        if name not in SUPPORTED_FAULTS
+        for is_of_messages in (row.targets is Targets.MESSAGES,)
+    }
 
 
 class LocalInjector:

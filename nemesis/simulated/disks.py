@@ -271,7 +271,9 @@ class DiskFaults:
             node.kill()
             facts[name], is_damaged = damage(node)
             took_effect = took_effect or is_damaged
-        return Outage(world=self._world, nodes=living, facts=facts, took_effect=took_effect)
+        return Outage(
+            world=self._world, nodes=living, taken_down=living, facts=facts, took_effect=took_effect
+        )
 
     def _flipped(self, node: SimNode) -> tuple[dict[str, Any], bool]:
         """Flips a bit where recovery must detect it: in a batch beyond the recovery point, under its checksum."""

@@ -6,6 +6,7 @@ from nemesis.simulated.administration import AdminFaults
 from nemesis.simulated.clocks import ClockFaults
 from nemesis.simulated.disks import DiskFaults
 from nemesis.simulated.mechanism import Inject, Mechanism, SimulatedNodes
+from nemesis.simulated.messages import MessageFaults, check_messages
 from nemesis.simulated.network import NetworkFaults
 from nemesis.simulated.processes import ProcessFaults
 
@@ -19,6 +20,7 @@ class SimulatedInjector:
 
     def __init__(self, nodes: SimulatedNodes) -> None:
         world = nodes.world
+        self._nodes = nodes
         processes = ProcessFaults(world, nodes.log_ends)
         self._mechanisms: tuple[Mechanism, ...] = (
             NetworkFaults(world.network, nodes.population),
@@ -26,6 +28,7 @@ class SimulatedInjector:
             ClockFaults(world),
             DiskFaults(world, processes.count_pauses),
             AdminFaults(nodes),
+            MessageFaults(nodes),
         )
         self._injections: dict[str, Inject] = {}
         for mechanism in self._mechanisms:
@@ -35,6 +38,10 @@ class SimulatedInjector:
     def supported_faults(self) -> frozenset[str]:
         """Names of the faults that can be injected."""
         return frozenset(self._injections)
+
+    def check(self, fault: Fault) -> None:
+        """Raises `UsageError` if a fault is about messages that do not exist, or that it cannot be about."""
+        check_messages(fault, self._nodes)
 
     async def inject(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
         """Injects a fault; returns when it is in force on all nodes that it can affect."""

@@ -23,7 +23,13 @@ Inject = Callable[[Fault, tuple[str, ...]], Awaitable[Injection]]
 
 
 class SimulatedNodes(Protocol):
-    """What mechanisms need of the cluster whose faults they inject."""
+    """What mechanisms need of the cluster whose faults they inject.
+
+    Attributes:
+        mark_listeners: Called with node and mark whenever a node reports a mark.
+    """
+
+    mark_listeners: list[Callable[[str, str], None]]
 
     @property
     def world(self) -> World:
@@ -37,6 +43,10 @@ class SimulatedNodes(Protocol):
 
     def population(self) -> Population:
         """Returns all hosts, and which nodes are down."""
+        ...
+
+    def now_ns(self) -> int:
+        """Returns the world's true time."""
         ...
 
     async def administer(self, action: Action) -> ActionOutcome:
@@ -66,19 +76,21 @@ class Outage:
 
     Attributes:
         world: The world in which the nodes live.
-        nodes: The nodes that it took down.
+        nodes: The nodes that it affected.
+        taken_down: Those that it took down. What had taken down the others starts them.
         facts: The evidence, complete once the nodes are down.
         took_effect: What the evidence shows.
     """
 
     world: World
     nodes: tuple[str, ...]
+    taken_down: tuple[str, ...]
     facts: Mapping[str, Any]
     took_effect: bool
 
     async def heal(self) -> None:
         """Starts the nodes that are still down."""
-        for name in self.nodes:
+        for name in self.taken_down:
             start_if_down(self.world.nodes[name])
 
     async def effect(self) -> Effect:

@@ -187,18 +187,29 @@ class ProcessFaults:
 
     async def _power(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
         living = self._about_to_end(nodes)
+        powered = [name for name in nodes if self._world.nodes[name].host_is_up]
         mode = fault.value("mode")
         facts: dict[str, Any] = {"mode": mode}
-        keeps = {name: kept_bytes(self._world.nodes[name], fault.params) for name in living}
-        ends = {name: self._log_ends(name) for name in living}
-        for name in living:
+        keeps = {name: kept_bytes(self._world.nodes[name], fault.params) for name in powered}
+        ends = {name: self._log_ends(name) for name in powered}
+        hit = []
+        for name in powered:
             report = self._world.nodes[name].power_off(mode, keep=keeps[name])
-            facts[name] = {
-                "lost_bytes": report.lost_bytes,
-                "unsynced_bytes_before": report.unsynced_bytes,
-                "log_end_before": ends[name],
-            }
-        return self._outage(living, facts, bool(living))
+            # A node that was down, and lost nothing, is as it was.
+            if name in living or report.lost_bytes:
+                hit.append(name)
+                facts[name] = {
+                    "lost_bytes": report.lost_bytes,
+                    "unsynced_bytes_before": report.unsynced_bytes,
+                    "log_end_before": ends[name],
+                }
+        return Outage(
+            world=self._world,
+            nodes=tuple(hit),
+            taken_down=living,
+            facts=facts,
+            took_effect=bool(hit),
+        )
 
     async def _kill(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
         living = self._about_to_end(nodes)
@@ -226,7 +237,9 @@ class ProcessFaults:
     def _outage(
         self, nodes: tuple[str, ...], facts: Mapping[str, Any], took_effect: bool
     ) -> Outage:
-        return Outage(world=self._world, nodes=nodes, facts=facts, took_effect=took_effect)
+        return Outage(
+            world=self._world, nodes=nodes, taken_down=nodes, facts=facts, took_effect=took_effect
+        )
 
     async def _stop_all(self, nodes: tuple[str, ...], fault: Fault) -> dict[str, str]:
         """Stops nodes at the same time; returns how each ended, after the last has ended."""

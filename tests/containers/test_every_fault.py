@@ -11,7 +11,7 @@ from harness.cli.main import main
 from harness.runs import experiment_file as experiments
 from nemesis.administration import ACTIONS
 from nemesis.faults import FAULT_NAMES
-from nemesis.hosts.capabilities import OF_DIRECTORIES
+from nemesis.hosts.capabilities import OF_DIRECTORIES, OF_MESSAGES
 from results.history_files import read_tables
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "every-fault.toml"
@@ -20,7 +20,12 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "every-fault.toml"
 def test_the_example_has_every_fault_that_every_system_allows() -> None:
     scheduled = {fault.fault for fault in experiments.load(EXAMPLE).schedule}
     # A host has one disk for all log directories of a node.
-    assert scheduled == set(FAULT_NAMES) - {"start", "heal", *OF_DIRECTORIES, *ACTIONS}
+    assert scheduled == set(FAULT_NAMES) - {
+        *("start", "heal"),
+        *OF_DIRECTORIES,
+        *OF_MESSAGES,
+        *ACTIONS,
+    }
 
 
 def run_once(results: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:

@@ -13,6 +13,7 @@ PARAMS = {
     "loss": {"percent": 30},
     "delay": {"ms": 100, "jitter_ms": 20},
     "bandwidth": {"rate_kib_s": 64},
+    "delay_messages": {"messages": "Fetch", "ms": 50},
     "slow_cpu": {"percent": 5},
     "clock_step": {"ms": -30000},
     "clock_drift": {"ppm": 200000},

@@ -380,3 +380,47 @@ def test_truncation_works_on_a_disk_that_is_read_only_for_its_node() -> None:
     bench.do(bench.nemesis.settle())
     bench.until(bench.is_whole)
     bench.close()
+
+
+def test_a_power_cut_of_a_killed_broker_takes_what_its_kernel_had_not_written() -> None:
+    bench = FaultBench()
+    follower = bench.follower()
+    killed = bench.inject("kill", follower)
+    cut = bench.inject("power", follower)
+    assert bench.hit(cut) == [follower]
+    assert bench.took_effect(cut)
+    lost = bench.evidence(cut)[follower]
+    assert lost["lost_bytes"] > 0
+    assert lost["log_end_before"] == {}
+    assert bench.node(follower).state == "off"
+    bench.heal(cut)
+    assert not bench.node(follower).is_alive  # what had ended it starts it
+    bench.heal(killed)
+    bench.until(bench.is_whole)
+    bench.close()
+
+
+def test_a_power_cut_of_a_node_that_has_nothing_to_lose_has_no_effect() -> None:
+    bench = FaultBench()
+    follower = bench.follower()
+    first = bench.inject("power", follower)
+    second = bench.inject("power", follower)
+    assert bench.hit(first) == [follower]
+    assert bench.hit(second) == []
+    assert not bench.took_effect(second)
+    bench.heal(second)
+    assert bench.node(follower).state == "off"
+    bench.heal(first)
+    bench.until(bench.is_whole)
+    bench.close()
+
+
+def test_the_power_of_a_majority_of_the_controllers_is_cut_at_one_instant() -> None:
+    bench = FaultBench()
+    cut = bench.inject("power", "majority_controllers")
+    assert len(bench.hit(cut)) == 2
+    assert set(bench.hit(cut)) < {"c11", "c12", "c13"}
+    assert bench.took_effect(cut)
+    bench.heal(cut)
+    bench.until(bench.is_whole)
+    bench.close()

@@ -51,6 +51,12 @@ EXAMPLES: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
     ("bit_flip", ("follower:t-0",), {}),
     ("truncate_file", ("follower:t-0",), {"bytes": 500}),
     ("alter_config", (), {"topic": "t", "key": "min.insync.replicas", "value": 1}),
+    ("hold_messages", (), {"messages": "BrokerHeartbeat from broker to controller"}),
+    ("delay_messages", (), {"messages": "FetchResponse from leader:t-0", "ms": 30, "count": 5}),
+    ("drop_messages", (), {"messages": "Fetch from follower to leader"}),
+    ("duplicate_messages", (), {"messages": "Fetch from follower to leader", "ms": 5}),
+    ("reorder_messages", (), {"messages": "BrokerHeartbeat from broker"}),
+    ("refuse_messages", (), {"messages": "Fetch from follower to leader"}),
     ("start", ("b3",), {}),
 ]
 """Fault, targets, parameters."""
@@ -118,7 +124,7 @@ def test_a_fault_that_affected_no_operation_took_no_effect(
 
 
 ON_THE_DEAD = [
-    *("pause", "stop", "kill", "restart", "oom", "power", "wipe", "read_only", "bit_flip"),
+    *("pause", "stop", "kill", "restart", "oom", "wipe", "read_only", "bit_flip"),
     *("slow_cpu", "io_error", "slow_disk"),
 ]
 

@@ -5,7 +5,8 @@ Every step tries a list of smaller trials in order and continues with the first 
 1. faults after the decisive moment go, and the main phase ends soon after it;
 2. delta debugging (Zeller's ddmin) over the faults that are left;
 3. the configuration: weather, special settings, topics and partitions, nodes;
-4. each fault: fewer targets and parameters, no random choice, healed sooner, sooner after the one before;
+4. each fault: fewer targets and parameters, no random choice, healed sooner, an earlier occurrence of its event
+   and a shorter delay after it, sooner after the fault before;
 5. numbers, by bisection: duration, clients, rates of operations.
 
 The steps repeat until nothing changes any more, because fewer clients may make a fault unnecessary. Bisection
@@ -38,6 +39,9 @@ MARGIN_MS = 1000
 
 TIME_GRAIN_MS = 50
 """Times are not bisected more finely: a network delay has a few milliseconds, a fast election a few hundred."""
+
+DELAY_GRAIN_MS = 5
+"""A delay after an event is about as long as a message takes."""
 
 GRAIN_SHARE = 0.1
 """Nor more finely than this share of their value."""
@@ -151,9 +155,11 @@ class Shrinker:
         for index in range(len(self.best.schedule)):
             while self._try(self._plainer(index)):
                 pass
-            for_ms = self.best.schedule[index].for_ms
-            if for_ms is not None:
-                self._smallest(1, for_ms, self._healed_after(index), TIME_GRAIN_MS)
+            fault = self.best.schedule[index]
+            if fault.for_ms is not None:
+                self._smallest(1, fault.for_ms, self._with_number(index, "for_ms"), TIME_GRAIN_MS)
+            self._smallest(1, fault.nth, self._with_number(index, "nth"), 1)
+            self._smallest(0, fault.delay_ms, self._with_number(index, "delay_ms"), DELAY_GRAIN_MS)
             self._smallest(0, self._gap_ms(index), self._begun_after(index), TIME_GRAIN_MS)
 
     def _plainer(self, index: int) -> Iterator[Trial]:
@@ -203,8 +209,8 @@ class Shrinker:
             else:
                 low = middle
 
-    def _healed_after(self, index: int) -> _Numbered:
-        return lambda for_ms: with_fault(self.best, index, for_ms=for_ms)
+    def _with_number(self, index: int, name: str) -> _Numbered:
+        return lambda number: with_fault(self.best, index, **{name: number})
 
     def _gap_ms(self, index: int) -> int:
         """Returns the time between the fault before and this one; since the main phase began for the first."""

@@ -1,7 +1,7 @@
 """Simpler forms of a trial, each in the order in which they are tried."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import Any
 
 from harness.campaigns.shrinking.trial import (
@@ -13,11 +13,12 @@ from harness.campaigns.shrinking.trial import (
     with_workload,
 )
 from harness.runs.experiment import ClusterConfig, Experiment, TopicConfig
-from nemesis.fault import Fault
+from nemesis.fault import MESSAGES, Fault
+from nemesis.trigger import RECEIVED, Trigger
 
 CHOOSING = (
     *("follower", "isr_member", "isr_follower", "elr_member"),
-    *("one", "minority", "majority", "one_controller"),
+    *("one", "minority", "majority", "one_controller", "majority_controllers"),
 )
 """Selectors for which a random stream chooses nodes."""
 
@@ -77,7 +78,7 @@ def fewer_nodes(trial: Trial) -> Iterator[Trial]:
 def plainer_fault(
     trial: Trial, index: int, nodes: Sequence[str], partitions: Sequence[str]
 ) -> Iterator[Trial]:
-    """Yields the trial with one plainer fault: fewer targets, fewer parameters, no random choice.
+    """Yields the trial with one plainer fault: fewer targets, parameters and conditions, no random choice.
 
     Args:
         trial: The trial.
@@ -95,6 +96,12 @@ def plainer_fault(
         with_fault(trial, index, params={k: v for k, v in fault.params.items() if k != name})
         for name in sorted(fault.params)
     ]
+    found += [with_fault(trial, index, on=text) for text in _less_exact(fault.trigger)]
+    prefix = f"{RECEIVED}:"
+    found += [
+        with_fault(trial, index, params={**fault.params, MESSAGES: text.removeprefix(prefix)})
+        for text in _less_exact(fault.messages)
+    ]
     found += [
         with_fault(trial, index, targets=_replaced(fault, at, selector))
         for at, target in enumerate(fault.targets)
@@ -102,6 +109,14 @@ def plainer_fault(
         for selector in _definite(fault, at, nodes, partitions)
     ]
     yield from (one for one in found if one is not None)
+
+
+def _less_exact(trigger: Trigger | None) -> Iterator[str]:
+    """Yields a trigger without one of its qualifiers each."""
+    if trigger is not None:
+        for word in trigger.qualifiers:
+            kept = {one: value for one, value in trigger.qualifiers.items() if one != word}
+            yield replace(trigger, qualifiers=kept).text()
 
 
 def _without_workload_settings(trial: Trial) -> list[Trial | None]:
@@ -122,7 +137,7 @@ def _definite(
     name, _, partition = fault.targets[at].partition(":")
     if name == "one_controller":
         yield "active_controller"
-    elif name not in ("minority", "majority"):
+    elif name not in ("minority", "majority", "majority_controllers"):
         for place in (partition,) if partition else partitions:
             yield f"leader:{place}"
             yield f"last_in_isr:{place}"

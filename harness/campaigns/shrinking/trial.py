@@ -12,7 +12,8 @@ from typing import Any
 from harness.errors import UsageError
 from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment, NemesisConfig
-from nemesis.fault import Fault
+from nemesis.fault import MESSAGES, Fault
+from nemesis.trigger import RECEIVED, Trigger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,4 +161,15 @@ def _renamed(fault: Fault, names: Mapping[str, str], topics: Mapping[str, str]) 
         params["topic"] = topics.get(params["topic"], params["topic"])
     if "groups" in params:
         params["groups"] = [[selector(one) for one in group] for group in params["groups"]]
-    return replace(fault, targets=tuple(map(selector, fault.targets)), params=params)
+
+    def text(trigger: Trigger) -> str:
+        qualifiers = {
+            word: names.get(value, value) if word == "of" else selector(value)
+            for word, value in trigger.qualifiers.items()
+        }
+        return replace(trigger, qualifiers=qualifiers).text()
+
+    if fault.messages is not None:
+        params[MESSAGES] = text(fault.messages).removeprefix(f"{RECEIVED}:")
+    on = "" if fault.trigger is None else text(fault.trigger)
+    return replace(fault, targets=tuple(map(selector, fault.targets)), params=params, on=on)

@@ -6,7 +6,7 @@ only, the invariant monitor; workloads and the nemesis use the `Cluster` contrac
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -52,6 +52,9 @@ class SimulatedCluster:
         add_row: Takes history rows.
         brokers, controllers, clients: How many of each.
         profile, timings, log, unclean_leader_election, disabled_rules: The configuration of the nodes.
+
+    Attributes:
+        mark_listeners: Called with node and mark whenever a node reports a mark.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class SimulatedCluster:
         self.world = world
         self._add_row = add_row
         self.metadata = CommittedMetadata()
+        self.mark_listeners: list[Callable[[str, str], None]] = []
         self.features = features_of(settings.profile)
         self._log_dirs = settings.log_dirs
         self.voters = tuple(
@@ -243,7 +247,9 @@ class SimulatedCluster:
             address=f"{name}:{port}",
             log_dirs=LOG_DIR_NAMES[: self._log_dirs if role == "broker" else 1],
         )
-        observer = NodeObserver(name, node_id, self.witness, self._add_row, lambda: self.world.now)
+        observer = NodeObserver(
+            name, node_id, self.witness, self._add_row, lambda: self.world.now, self._marked
+        )
         node = self.world.add_node(
             name,
             kind=role,
@@ -252,6 +258,10 @@ class SimulatedCluster:
             observer=observer,
         )
         node.on_exit.append(observer.node_went_down)
+
+    def _marked(self, node: str, mark: str) -> None:
+        for listener in self.mark_listeners:
+            listener(node, mark)
 
     def _is_down(self, name: str) -> bool:
         return not self.world.nodes[name].is_alive

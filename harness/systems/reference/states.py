@@ -143,13 +143,20 @@ class NodeObserver:
     """The observer door of one node in the simulation. Mutable: the last state of its replicas."""
 
     def __init__(
-        self, name: str, node_id: int, witness: MetadataWitness, add_row: AddRow, now: Now
+        self,
+        name: str,
+        node_id: int,
+        witness: MetadataWitness,
+        add_row: AddRow,
+        now: Now,
+        on_mark: Callable[[str, str], None] | None = None,
     ) -> None:
         self._name = name
         self._node_id = node_id
         self._witness = witness
         self._add_row = add_row
         self._now = now
+        self._on_mark = on_mark
         self._replicas: dict[tuple[str, int], tuple[int, int, int, int]] = {}
         self._next_metadata_offset = 0
 
@@ -166,6 +173,8 @@ class NodeObserver:
             "marks",
             (self._now(), self._name, name, json.dumps(details, sort_keys=True, default=str)),
         )
+        if self._on_mark is not None:
+            self._on_mark(self._name, name)
         # A node cannot know whether a voter or a stranger named another leader. Here there are no strangers.
         check_invariant(
             name != "quorum-epoch-with-two-leaders",

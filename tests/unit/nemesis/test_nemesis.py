@@ -79,7 +79,11 @@ def test_a_selector_that_names_nothing_is_an_error_with_a_hint(selector):
         resolve(selector, POPULATION, metadata(), Random(1))
 
 
-NEVER_DRAWN = {"start", "heal", "truncate_file", "log_dir_error", "wipe_log_dir", *ACTIONS}
+NEVER_DRAWN = {
+    *("start", "heal", "truncate_file", "log_dir_error", "wipe_log_dir"),
+    *(name for name in FAULT_NAMES if name.endswith("_messages")),
+    *ACTIONS,
+}
 """Faults that only scripted schedules use, or only schedules that name them."""
 
 

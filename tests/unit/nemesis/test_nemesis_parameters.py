@@ -26,11 +26,19 @@ EXAMPLES = {
     "reassign": {"partition": "t-0", "replicas": [2, 3, 1]},
     "move_replica": {"partition": "t-0"},
     "elect_leader": {"partition": "t-0", "election": "unclean"},
+    **{
+        name: {"messages": "Fetch from follower:t-0 to leader", "count": 2}
+        for name, row in FAULTS.items()
+        if row.targets is Targets.MESSAGES
+    },
+    "delay_messages": {"messages": "FetchResponse", "ms": 50},
 }
 """Faults that are nothing without a parameter, and good ones for them."""
 
 
-WITHOUT_TARGETS = {name for name, row in FAULTS.items() if row.targets is Targets.CLUSTER}
+WITHOUT_TARGETS = {
+    name for name, row in FAULTS.items() if row.targets in (Targets.CLUSTER, Targets.MESSAGES)
+}
 
 
 def make(fault, targets=("b1", "b2"), **params):

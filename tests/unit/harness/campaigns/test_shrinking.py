@@ -254,6 +254,41 @@ def test_faults_aim_at_partitions_that_are_left() -> None:
     assert trial.schedule[1].params == {"partition": "t-0"}
 
 
+WAITING = "sent:Fetch from follower:t-3 to leader:t-3"
+
+
+def test_a_fault_that_waits_for_an_event_waits_in_a_partition_that_is_left() -> None:
+    waiting = replace(fault("f0", "kill", 0), on=WAITING)
+    shrunk = replace(fault("f1", "kill", 0), on="isr-shrink of t-2")
+    trial = replace(start(), experiment=replace(start().experiment, schedule=(waiting, shrunk)))
+    fewer = with_partitions(trial, 1, 1)
+    assert fewer is not None
+    assert [one.on for one in fewer.schedule] == [
+        "sent:Fetch from follower:t-0 to leader:t-0",
+        "isr-shrink of t-0",
+    ]
+
+
+def test_a_trigger_loses_the_qualifiers_and_numbers_that_are_not_needed() -> None:
+    def start_waiting() -> Trial:
+        power = replace(fault("f7", "power", 700), on=WAITING, nth=6, delay_ms=90)
+        return explicit(start().experiment, [fault("f0", "pause", 0), power], 7)
+
+    def needs_the_third_fetch_of_a_follower(experiment: Experiment) -> bool:
+        found = [one for one in experiment.schedule if one.on.startswith("sent:Fetch")]
+        return any("from" in one.on and one.nth >= 3 and one.delay_ms >= 20 for one in found)
+
+    with fake_crew(answering(needs_the_third_fetch_of_a_follower), members=1) as crew:
+        some = trial_runs(crew)
+        shrinker = Shrinker(start_waiting(), some.row(start_waiting()), WANTED, some)
+        shrinker.run()
+    (power,) = shrinker.best.schedule
+    assert power.on == "sent:Fetch from follower:t-0"
+    assert power.nth == 3
+    assert 20 <= power.delay_ms <= 25
+    assert power.at_ms == 0
+
+
 def test_a_random_choice_becomes_a_role_or_the_node_that_was_chosen() -> None:
     cut = Fault(
         id="f1",

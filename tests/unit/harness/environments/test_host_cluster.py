@@ -16,7 +16,7 @@ from nemesis.administration import ACTIONS
 from nemesis.agent.errors import AgentError
 from nemesis.fault import Fault
 from nemesis.faults import FAULT_NAMES
-from nemesis.hosts.capabilities import OF_DIRECTORIES
+from nemesis.hosts.capabilities import OF_DIRECTORIES, OF_MESSAGES
 from nemesis.hosts.clocks import rate_ppm
 from nemesis.hosts.injector import MECHANISMS, HostInjector
 from nemesis.hosts.mechanism import HostInjection
@@ -422,7 +422,8 @@ def test_two_heals_at_once_start_a_node_once() -> None:
 
 def test_every_fault_of_the_table_has_a_mechanism() -> None:
     # All log directories of a node are on one disk there.
-    assert set(MECHANISMS) | {"heal", *OF_DIRECTORIES, *ACTIONS} == set(FAULT_NAMES)
+    elsewhere = {"heal", *OF_DIRECTORIES, *OF_MESSAGES, *ACTIONS}
+    assert set(MECHANISMS) | elsewhere == set(FAULT_NAMES)
     assert not set(MECHANISMS) & set(ACTIONS), "these need no agent"
 
 

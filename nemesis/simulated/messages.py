@@ -1,0 +1,166 @@
+"""Faults on single messages in the simulated world, by API and roles.
+
+`harness.simulation.message_rules` does to a message what each fault says. Roles are those of committed metadata at
+the arrival of each message.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.errors import UsageError
+from harness.simulation.network import SimNetwork
+from harness.simulation.network_faults import (
+    DROP,
+    DUPLICATE,
+    HOLD,
+    LATE,
+    REFUSE,
+    REORDER,
+    Concerns,
+)
+from nemesis.fault import Fault
+from nemesis.mechanism import Effect, Injection
+from nemesis.simulated.events import check_message
+from nemesis.simulated.mechanism import Inject, SimulatedNodes
+from nemesis.simulated.network import NS_PER_MS, RulesInForce
+from nemesis.targets import CLIENT, check_role, has_role, kinds_of
+from nemesis.trigger import Trigger
+from system_under_test.controller.heartbeats import refused_heartbeat
+from system_under_test.controller.isr_changes import alter_partition_response_of
+from system_under_test.protocol.entities import fetch_response_of
+from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.refusals import REFUSABLE, refused
+
+_KINDS = {
+    "hold_messages": (HOLD, "messages_held"),
+    "delay_messages": (LATE, "messages_delayed"),
+    "drop_messages": (DROP, "messages_dropped"),
+    "duplicate_messages": (DUPLICATE, "copies_delivered"),
+    "reorder_messages": (REORDER, "messages_overtaken"),
+    "refuse_messages": (REFUSE, "requests_refused"),
+}
+"""By fault: the kind of its rule, and what counts as evidence."""
+
+_OF_REQUESTS = (DUPLICATE, REFUSE)
+
+_REFUSALS: Mapping[str, Callable[[Any, ErrorCode], Any]] = {
+    "AlterPartitionRequest": lambda _, error: alter_partition_response_of(error),
+    "BrokerHeartbeatRequest": lambda _, error: refused_heartbeat(error),
+    "FetchRequest": lambda _, error: fetch_response_of(error, ()),
+    **{kind.__name__: refused for kind in REFUSABLE},
+}
+"""By class name of a request: what makes the response that refuses all of it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class MessagesInForce:
+    """A fault on messages. Mutable: which nodes it affected is known once it is healed.
+
+    Attributes:
+        rules: The rule, and the nodes that may send or receive its messages.
+        is_over: Whether it was healed.
+    """
+
+    rules: RulesInForce
+    is_over: bool = False
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that it affects; none if it is over and there was no such message."""
+        has_acted = any(rule.dropped_or_stalled for rule in self.rules.rules)
+        return () if self.is_over and not has_acted else self.rules.nodes
+
+    async def heal(self) -> None:
+        """Removes the rule."""
+        await self.rules.heal()
+        self.is_over = True
+
+    async def effect(self) -> Effect:
+        """Returns how many messages it affected; one is enough."""
+        return await self.rules.effect()
+
+
+class MessageFaults:
+    """Holds, delays, drops, duplicates, reorders and refuses messages. Implements `Mechanism`.
+
+    Args:
+        nodes: The cluster whose messages these are.
+    """
+
+    def __init__(self, nodes: SimulatedNodes) -> None:
+        self._nodes = nodes
+        self._network: SimNetwork = nodes.world.network
+
+    def injections(self) -> Mapping[str, Inject]:
+        """Returns how each of its faults is injected."""
+        return dict.fromkeys(_KINDS, self._inject)
+
+    def settle(self) -> None:
+        """Does nothing: the network faults remove all rules."""
+
+    async def _inject(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
+        pattern = fault.messages
+        assert pattern is not None
+        kind, counted_as = _KINDS[fault.fault]
+        affected = self._affected(pattern)
+        rules = []
+        if affected:
+            error = ErrorCode[fault.value("error")] if kind == REFUSE else ErrorCode.NONE
+            rule = self._network.intercept(
+                kind,
+                f"{fault.fault} {fault.params['messages']}",
+                self._concerns(pattern, from_clients=kind != DUPLICATE),
+                count=fault.value("count"),
+                delay_ns=(fault.value("ms") or 0) * NS_PER_MS,
+                refusal=lambda message: _REFUSALS[type(message).__name__](message, error),
+            )
+            rules.append(rule)
+        in_force = RulesInForce(
+            network=self._network, nodes=affected, rules=tuple(rules), counted_as=counted_as
+        )
+        return MessagesInForce(rules=in_force)
+
+    def _affected(self, pattern: Trigger) -> tuple[str, ...]:
+        """Returns the nodes that have the roles now; all servers if no role is named."""
+        population, metadata = self._nodes.population(), self._nodes.metadata
+        if not pattern.roles:
+            return tuple(name for name, _ in (*population.brokers, *population.controllers))
+        return tuple(
+            node
+            for node in kinds_of(population)
+            if any(has_role(node, role, population, metadata) for role in pattern.roles)
+        )
+
+    def _concerns(self, pattern: Trigger, *, from_clients: bool) -> Concerns:
+        wanted = pattern.message
+
+        def concerns(source: str, target: str, message: str) -> bool:
+            if message != wanted:
+                return False
+            population = self._nodes.population()
+            if not from_clients and kinds_of(population)[source] == CLIENT:
+                return False
+            return pattern.is_between(
+                source, target, population=population, metadata=self._nodes.metadata
+            )
+
+        return concerns
+
+
+def check_messages(fault: Fault, nodes: SimulatedNodes) -> None:
+    """Raises `UsageError` if a fault names messages or nodes that do not exist, or that it cannot be about."""
+    pattern = fault.messages
+    if pattern is None:
+        return
+    check_message(pattern.name)
+    for role in pattern.roles:
+        check_role(role, nodes.population())
+    kind, _ = _KINDS[fault.fault]
+    if kind in _OF_REQUESTS and pattern.name.endswith("Response"):
+        raise UsageError(f"fault {fault.id}: {fault.fault!r} is about requests; name the API alone")
+    if kind == REFUSE and pattern.message not in _REFUSALS:
+        known = ", ".join(name.removesuffix("Request") for name in _REFUSALS)
+        raise UsageError(
+            f"fault {fault.id}: a {pattern.name} cannot be refused as a whole; these can: {known}"
+        )
