@@ -353,6 +353,10 @@ class Elections:
             outcomes = np.where(is_late, np.minimum(outcomes, UNDECIDED), outcomes)
         return outcomes.astype(np.int8)
 
+    def _may_be_deposed(self, event: Election) -> bool:
+        """Whether a leader may establish records after an election without knowing of it."""
+        return any(not e.was_in_isr and e.at_ns <= event.at_ns for e in self.elections)
+
     def _concerns(self, event: Election, lost: Claims, until: Claims | None) -> tuple[Bools, Bools]:
         """Returns which records an election may have lost, by what is known of when, and which certainly may."""
         is_after, is_before = _is_after(event, lost), _is_before(event, until)
@@ -371,7 +375,10 @@ class Elections:
             is_after |= np.maximum(lost.high_epoch, lost.epoch) < event.leader_epoch
             is_after |= is_older & (lost.high_epoch == ANY_EPOCH)
         if until is not None:
-            is_certain &= (event.at_ns <= until.from_ns) | (event.leader_epoch <= until.low_epoch)
+            is_later = event.leader_epoch <= until.low_epoch
+            if not self._may_be_deposed(event):
+                is_later |= event.at_ns <= until.from_ns
+            is_certain &= is_later
         possible = is_after & is_before
         return possible, is_certain & possible
 

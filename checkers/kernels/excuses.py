@@ -126,13 +126,15 @@ class Excuses:
             highest = np.where(epoch >= 0, epoch, ANY_EPOCH)
             # A leader that was deposed without knowing it may have written and committed the record.
             passed_ns, passed_in = self._elections.logs.passed(offset, epoch, highest, moments)
+            is_passed = passed_ns <= completed_ns
+            moments = np.where(is_passed, passed_ns, moments)
             claims = Claims(
                 offset=offset,
                 low_epoch=epoch,
                 high_epoch=highest,
                 from_ns=moments,
                 by_ns=moments,
-                epoch=np.where(passed_ns <= completed_ns, passed_in, -1),
+                epoch=np.where(is_passed, passed_in, -1),
             )
             fates = self._elections.fates(claims)
             lost = fates.outcome[(fates.election >= 0) | (fates.outcome > UNEXCUSED)]

@@ -8,6 +8,7 @@ import pytest
 
 from checkers.kernels import elections
 from checkers.kernels.elections import EXCUSED, UNEXCUSED, Claims, Elections, Fates
+from checkers.kernels.replica_logs import Moment, Records, ReplicaLogs
 from tests.property.election_runs import random_run, truth_of, wrong_verdicts
 
 RUNS = 100
@@ -32,7 +33,9 @@ def test_enough_runs_lose_records_with_and_without_an_excuse() -> None:
 
 
 def _always(outcome: int) -> Callable[..., Fates]:
-    def fates(self: Elections, lost: Claims, until: Claims | None = None) -> Fates:
+    def fates(
+        self: Elections, lost: Claims, until: Claims | None = None, written: Any = None
+    ) -> Fates:
         count = len(lost.offset)
         return Fates(
             outcome=np.full(count, outcome, dtype=np.int8),
@@ -46,10 +49,17 @@ def _by_time_alone(event: Any, lost: Claims) -> Any:
     return lost.by_ns <= event.at_ns
 
 
+def _as_last_seen(self: ReplicaLogs, election: Moment, first: int, records: Records) -> Any:
+    if not first:
+        return np.ones(len(records.offset), dtype=np.bool_)
+    return self._differs_in(election.broker, first - 1, records)
+
+
 MUTANTS: dict[str, tuple[Any, str, Any, int]] = {
     "elections excuse nothing": (Elections, "fates", _always(UNEXCUSED), 0),
     "elections excuse everything": (Elections, "fates", _always(EXCUSED), 0),
     "leader epochs do not count": (elections, "_is_after", _by_time_alone, 0),
+    "logs do not change between two looks": (ReplicaLogs, "_lacks_later", _as_last_seen, 0),
 }
 """What is replaced by what, and the first seed to try."""
 

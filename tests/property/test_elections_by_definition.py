@@ -184,7 +184,12 @@ class NaiveElections:
             is_after |= is_older and lost.high_epoch == ANY_EPOCH
         was_there = lost.by_ns <= event.at_ns or lost.epoch >= 0
         comes_first = (
-            until is None or event.at_ns <= until.from_ns or event.epoch <= until.low_epoch
+            until is None
+            or (
+                event.at_ns <= until.from_ns
+                and all(e.was_in_isr for e in self.elections if e.at_ns <= event.at_ns)
+            )
+            or event.epoch <= until.low_epoch
         )
         may_concern = is_after and is_before
         return may_concern, may_concern and is_older and was_there and comes_first
