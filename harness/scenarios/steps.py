@@ -101,7 +101,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poll:
-    """The consumer polls a number of times from its position, whatever the result."""
+    """The consumer polls from its position until a number of polls succeeded, with or without records."""
 
     count: int = 1
 
@@ -305,8 +305,14 @@ class Story:
                 await asyncio.sleep(0.02)
 
     async def _poll(self, count: int) -> None:
-        for _ in range(count):
-            await self._consumer.poll(self._topic, self._partition)
+        done = 0
+        while done < count:
+            completion = await self._consumer.poll(self._topic, self._partition)
+            if completion.outcome == Outcome.OK:
+                done += 1
+            else:
+                # The consumer may not know yet that the leader has a new epoch.
+                await asyncio.sleep(0.02)
 
     def _situation(self, wait: Wait) -> str:
         """Returns what committed metadata say of something that was waited for in vain."""

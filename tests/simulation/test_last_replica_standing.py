@@ -153,6 +153,13 @@ def test_every_variant_has_the_predicted_outcome(variant: str, profile: str) -> 
     )
 
 
+@pytest.mark.parametrize("variant", ["V4", "V5"])
+def test_a_consumer_follows_a_leader_whose_epoch_rises_with_the_isr(variant: str) -> None:
+    """Before Kafka 3.6 every change of the ISR raised the leader epoch; the first poll after it is fenced."""
+    _, verdict = run_variant(variant, "kafka-3.4")
+    assert outcome_word(verdict) == OUTCOMES[variant][PROFILES.index(NO_GATE)]
+
+
 def test_no_variant_is_left_out() -> None:
     assert set(OUTCOMES) == set(VARIANTS)
 
