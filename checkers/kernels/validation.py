@@ -12,15 +12,27 @@ sentence that names the file and the row, counted from 0. A rule reads whole col
 single rows.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from checkers.kernels.history import I8, I64, OFFSET_MAX, TIME_NS_MAX, Bools, lookup, stored
 from checkers.kernels.partition_tables import empty_table
+from checkers.kernels.refusals import (
+    REMEDY,
+    check_times,
+    check_words,
+    int_column,
+    is_ascending_once,
+    refuse,
+    refuse_below,
+    refuse_beyond,
+    refuse_repeated,
+    require_no_nulls,
+    require_words,
+)
 from checkers.kernels.words import (
     APPEND,
     INFO,
@@ -39,8 +51,6 @@ from harness.history.schema import PARTITIONED_TABLES, TABLES
 
 NameOf = Callable[[str], str]
 """Returns what a table is called in a message: the file that holds it."""
-
-REMEDY = "restore the file or record the run again"
 
 STATUSES = ("ok", "corrupt", "foreign")
 ROLES = ("leader", "follower", "offline")
@@ -77,8 +87,8 @@ def check_places(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
         table = tables.get(name)
         if table is not None and table.num_rows:
             places = table.select(["topic", "partition"])
-            _require_no_nulls(places, TABLES[name], name_of(name))
-            _refuse_below(places, "partition", 0, name_of(name))
+            require_no_nulls(places, TABLES[name], name_of(name))
+            refuse_below(places, "partition", 0, name_of(name))
 
 
 def check_run(
@@ -102,7 +112,7 @@ def check_run(
     check_shared(tables, names("", -1))
     check_op_indices(
         [
-            (names(*place)("operations"), _ints(rows["operations"], "op_index"))
+            (names(*place)("operations"), int_column(rows["operations"], "op_index"))
             for place, rows in partitions.items()
             if "operations" in rows
         ]
@@ -130,10 +140,10 @@ def check_partition(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
     }
     operations = full["operations"]
     for name in ("operations", "records_read", "end_offsets_seen", "group_events"):
-        _require_no_nulls(full[name], TABLES[name], name_of(name))
+        require_no_nulls(full[name], TABLES[name], name_of(name))
     words = operation_words(operations)
     _check_operations(operations, words, name_of("operations"))
-    row_at = _row_at(_ints(operations, "op_index"))
+    row_at = _row_at(int_column(operations, "op_index"))
     _check_records(full["records_read"], operations, row_at, words.kind == POLL, name_of)
     _check_ends(full["end_offsets_seen"], row_at, words.kind != APPEND, name_of("end_offsets_seen"))
     _check_group_events(full["group_events"], name_of("group_events"))
@@ -152,19 +162,19 @@ def check_states(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
     """
     states, where = tables.get("partition_states"), name_of("partition_states")
     if states is not None and states.num_rows:
-        _require_no_nulls(states, TABLES["partition_states"], where)
-        _check_times(states, "at_ns", where)
+        require_no_nulls(states, TABLES["partition_states"], where)
+        check_times(states, "at_ns", where)
         for column in ("leader", "leader_epoch"):
-            _refuse_below(states, column, -1, where)
-        _refuse_below(states, "metadata_offset", 0, where)
+            refuse_below(states, column, -1, where)
+        refuse_below(states, "metadata_offset", 0, where)
     replicas, where = tables.get("replica_states"), name_of("replica_states")
     if replicas is not None and replicas.num_rows:
-        _require_no_nulls(replicas, TABLES["replica_states"], where)
-        _check_times(replicas, "at_ns", where)
-        _check_words(replicas, "role", ROLES, where)
-        _check_words(replicas, "cause", CAUSES, where)
+        require_no_nulls(replicas, TABLES["replica_states"], where)
+        check_times(replicas, "at_ns", where)
+        check_words(replicas, "role", ROLES, where)
+        check_words(replicas, "cause", CAUSES, where)
         for column in ("log_end_offset", "high_watermark"):
-            _refuse_beyond(replicas, column, -1, OFFSET_MAX, where)
+            refuse_beyond(replicas, column, -1, OFFSET_MAX, where)
     batches, where = tables.get("replica_batches"), name_of("replica_batches")
     if batches is not None and batches.num_rows:
         _check_batches(batches, where)
@@ -172,13 +182,15 @@ def check_states(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
 
 def _check_batches(batches: pa.Table, where: str) -> None:
     """Checks what the logs of replicas hold."""
-    _require_no_nulls(batches, TABLES["replica_batches"], where)
+    require_no_nulls(batches, TABLES["replica_batches"], where)
     for column in ("base_offset", "last_offset", "high_watermark", "read_end_offset"):
-        _refuse_beyond(batches, column, 0, OFFSET_MAX, where)
-    _refuse_below(batches, "leader_epoch", -1, where)
-    _refuse_beyond(batches, "checksum", 0, 2**32 - 1, where)
-    base, last, broker = (_ints(batches, name) for name in ("base_offset", "last_offset", "broker"))
-    _refuse(
+        refuse_beyond(batches, column, 0, OFFSET_MAX, where)
+    refuse_below(batches, "leader_epoch", -1, where)
+    refuse_beyond(batches, "checksum", 0, 2**32 - 1, where)
+    base, last, broker = (
+        int_column(batches, name) for name in ("base_offset", "last_offset", "broker")
+    )
+    refuse(
         last < base,
         where,
         lambda row: f"the batch at offset {base[row]} ends at offset {last[row]}",
@@ -191,14 +203,14 @@ def _check_batches(batches: pa.Table, where: str) -> None:
         else np.lexsort((base, broker))
     )
     same = broker[order[1:]] == broker[order[:-1]]
-    _refuse(
+    refuse(
         _at_rows(order[1:], same & (base[order[1:]] <= last[order[:-1]])),
         where,
         lambda row: f"broker {broker[row]} has another batch that reaches offset {base[row]}",
     )
     for column in ("node", "log_start_offset", "high_watermark", "read_end_offset"):
-        values = codes(batches.column(column)) if column == "node" else _ints(batches, column)
-        _refuse(
+        values = codes(batches.column(column)) if column == "node" else int_column(batches, column)
+        refuse(
             _at_rows(order[1:], same & (values[order[1:]] != values[order[:-1]])),
             where,
             partial(_other_value, column, broker),
@@ -228,13 +240,13 @@ def check_shared(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
     """
     faults, where = tables.get("faults"), name_of("faults")
     if faults is not None and faults.num_rows:
-        _require_no_nulls(faults, TABLES["faults"], where)
+        require_no_nulls(faults, TABLES["faults"], where)
         _check_faults(faults, where)
     brokers, where = tables.get("broker_states"), name_of("broker_states")
     if brokers is not None and brokers.num_rows:
-        _require_no_nulls(brokers, TABLES["broker_states"], where)
-        _check_times(brokers, "at_ns", where)
-        _check_words(brokers, "change", BROKER_CHANGES, where)
+        require_no_nulls(brokers, TABLES["broker_states"], where)
+        check_times(brokers, "at_ns", where)
+        check_words(brokers, "change", BROKER_CHANGES, where)
     facts = tables.get("run_facts")
     if facts is not None and facts.num_rows > 1:
         raise HistoryError(
@@ -325,18 +337,18 @@ def _may_share(parts: Sequence[I64]) -> bool:
 
 
 def _check_operations(operations: pa.Table, words: OperationWords, where: str) -> None:
-    op = _ints(operations, "op_index")
-    _refuse_beyond(operations, "op_index", 0, OFFSET_MAX, where)
-    if not _is_ascending_once(op):
-        _refuse_repeated(op, "op_index", where)
+    op = int_column(operations, "op_index")
+    refuse_beyond(operations, "op_index", 0, OFFSET_MAX, where)
+    if not is_ascending_once(op):
+        refuse_repeated(op, "op_index", where)
     is_append = words.kind == APPEND
-    _require_words(operations, "kind", words.kind, KINDS, where)
-    _require_words(operations, "outcome", words.outcome, OUTCOMES, where)
+    require_words(operations, "kind", words.kind, KINDS, where)
+    require_words(operations, "outcome", words.outcome, OUTCOMES, where)
     acks = operations.column("acks").to_numpy()
     bad = (acks != 0) & ~is_append
     if len(acks) and (int(acks.min()) < -1 or int(acks.max()) > 1):
         bad |= (acks < -1) | (acks > 1)
-    _refuse(
+    refuse(
         bad,
         where,
         lambda row: f"acks is {acks[row]}; an append has 0, 1 or -1 (all), every other operation 0",
@@ -346,18 +358,18 @@ def _check_operations(operations: pa.Table, words: OperationWords, where: str) -
     minus_one = stored(offset) == -1
     minus_one &= is_append & (words.outcome == OK)
     if minus_one.any():
-        _refuse(
+        refuse(
             minus_one & ~offset.is_null().to_numpy(),
             where,
             lambda _: "the acknowledged offset is -1; an offset that is not known is null",
         )
-    _refuse_beyond(operations, "position", -1, OFFSET_MAX, where)
+    refuse_beyond(operations, "position", -1, OFFSET_MAX, where)
 
 
 def _check_intervals(operations: pa.Table, outcome: I8, where: str) -> None:
     """Checks that operations begin in the run, end after they began, and end if their outcome is known."""
-    invoked = _ints(operations, "invoked_ns")
-    _refuse_beyond(operations, "invoked_ns", 0, TIME_NS_MAX, where)
+    invoked = int_column(operations, "invoked_ns")
+    refuse_beyond(operations, "invoked_ns", 0, TIME_NS_MAX, where)
     column = operations.column("completed_ns")
     completed = stored(column)
     bad = completed < invoked
@@ -365,13 +377,13 @@ def _check_intervals(operations: pa.Table, outcome: I8, where: str) -> None:
         bad |= completed > TIME_NS_MAX
     if column.null_count:
         is_open = column.is_null().to_numpy()
-        _refuse(
+        refuse(
             is_open & (outcome != INFO),
             where,
             lambda _: "completed_ns is null, but the outcome is known",
         )
         bad &= ~is_open
-    _refuse(
+    refuse(
         bad,
         where,
         lambda row: (
@@ -388,8 +400,8 @@ def _check_records(
     name_of: NameOf,
 ) -> None:
     where = name_of("records_read")
-    first, count = _groups(_ints(records, "op_index"))
-    group_op = _ints(records, "op_index")[first]
+    first, count = _groups(int_column(records, "op_index"))
+    group_op = int_column(records, "op_index")[first]
     row_of = row_at(group_op)
     is_foreign = row_of < 0
     is_foreign[~is_foreign] = ~is_poll[row_of[~is_foreign]]
@@ -399,11 +411,11 @@ def _check_records(
             f"{where}, row {first[at]}: the record belongs to op_index {group_op[at]}, which is no poll of the"
             f" partition; {REMEDY}"
         )
-    declared = _ints(operations, "record_count")
+    declared = int_column(operations, "record_count")
     found = np.zeros(len(declared), dtype=np.int64)
     found[row_of] = count
     op = operations.column("op_index")
-    _refuse(
+    refuse(
         declared != found,
         name_of("operations"),
         lambda row: (
@@ -413,11 +425,11 @@ def _check_records(
     if not _is_in_order(records, first, count):
         _check_places_in_polls(records, where)
     status = numbers(records.column("status"), STATUSES)
-    _require_words(records, "status", status, STATUSES, where)
+    require_words(records, "status", status, STATUSES, where)
     is_ok = status == 0
-    value = _ints(records, "value")
+    value = int_column(records, "value")
     if len(value) and (int(value.min()) < 0 or int(value.max()) > OFFSET_MAX):
-        _refuse(
+        refuse(
             is_ok & ((value < 0) | (value > OFFSET_MAX)),
             where,
             lambda row: (
@@ -443,7 +455,7 @@ def _is_in_order(records: pa.Table, first: I64, count: I64) -> bool:
 
 def _check_places_in_polls(records: pa.Table, where: str) -> None:
     """Checks that the places of a poll's records count from 0, in any order of the rows."""
-    op, index = _ints(records, "op_index"), _ints(records, "index_in_poll")
+    op, index = int_column(records, "op_index"), int_column(records, "index_in_poll")
     if not len(op):
         return
     rows = np.arange(len(op))
@@ -456,7 +468,7 @@ def _check_places_in_polls(records: pa.Table, where: str) -> None:
     place = rows - np.maximum.accumulate(np.where(begins, rows, 0))
     bad = np.zeros(len(op), dtype=np.bool_)
     bad[order] = index[order] != place
-    _refuse(
+    refuse(
         bad,
         where,
         lambda row: (
@@ -468,10 +480,10 @@ def _check_places_in_polls(records: pa.Table, where: str) -> None:
 def _check_ends(ends: pa.Table, row_at: Callable[[I64], I64], reads_end: Bools, where: str) -> None:
     if not ends.num_rows:
         return
-    seen_by = _ints(ends, "op_index")
+    seen_by = int_column(ends, "op_index")
     row_of = row_at(seen_by)
     # An unknown operation has row -1, which is that of the last one here.
-    _refuse(
+    refuse(
         (row_of < 0) | ~reads_end[row_of] if len(reads_end) else row_of < 0,
         where,
         lambda row: (
@@ -483,17 +495,17 @@ def _check_ends(ends: pa.Table, row_at: Callable[[I64], I64], reads_end: Bools, 
 def _check_group_events(events: pa.Table, where: str) -> None:
     if not events.num_rows:
         return
-    index = _ints(events, "event_index")
-    _refuse_beyond(events, "event_index", 0, OFFSET_MAX, where)
-    _refuse_repeated(index, "event_index", where)
-    _check_times(events, "at_ns", where)
-    _check_words(events, "event", GROUP_EVENTS, where)
-    _refuse_beyond(events, "offset", -OFFSET_MAX, OFFSET_MAX, where)
+    index = int_column(events, "event_index")
+    refuse_beyond(events, "event_index", 0, OFFSET_MAX, where)
+    refuse_repeated(index, "event_index", where)
+    check_times(events, "at_ns", where)
+    check_words(events, "event", GROUP_EVENTS, where)
+    refuse_beyond(events, "offset", -OFFSET_MAX, OFFSET_MAX, where)
     event = np.array(events.column("event").to_pylist(), dtype=object)
-    refers_to = _ints(events, "refers_to")
+    refers_to = int_column(events, "refers_to")
     requests = np.sort(index[event == "committed-asked"])
     at = lookup(requests)(refers_to)
-    _refuse(
+    refuse(
         (refers_to != -1) & ((at < 0) | (event != "committed-seen") | (refers_to >= index)),
         where,
         lambda row: (
@@ -511,99 +523,20 @@ def _check_faults(faults: pa.Table, where: str) -> None:
                 f"{where}, row {row}: fault_id {fault_id!r} is in row {seen[fault_id]}, too; {REMEDY}"
             )
         seen[fault_id] = row
-    _check_times(faults, "invoked_ns", where)
-    invoked = _ints(faults, "invoked_ns")
+    check_times(faults, "invoked_ns", where)
+    invoked = int_column(faults, "invoked_ns")
     for column in ("completed_ns", "healed_ns"):
         times: I64 = faults.column(column).fill_null(TIME_NS_MAX).to_numpy()
-        _refuse((times < invoked) | (times > TIME_NS_MAX), where, partial(_no_end, column, times))
+        refuse((times < invoked) | (times > TIME_NS_MAX), where, partial(_no_end, column, times))
 
 
 def _no_end(column: str, times: I64, row: int) -> str:
     return f"{column} is {times[row]}, which is before invoked_ns or after every run"
 
 
-def _check_times(table: pa.Table, column: str, where: str) -> None:
-    # Clocks of hosts are not exactly those of the harness, so what nodes did first may be before its zero.
-    _refuse_beyond(table, column, -TIME_NS_MAX, TIME_NS_MAX, where)
-
-
-def _check_words(table: pa.Table, column: str, words: Iterable[str], where: str) -> None:
-    """Checks a column of words too long for codes, or of a table that is not on the path of every operation."""
-    words = tuple(words)
-    is_known: Any = pa.compute.is_in(_strings(table, column), value_set=pa.array(words))
-    _refuse(
-        ~is_known.to_numpy(),
-        where,
-        lambda row: _unknown_word(table, column, row, words),
-    )
-
-
-def _require_words(
-    table: pa.Table, column: str, found: I8, words: tuple[str, ...], where: str
-) -> None:
-    """Refuses the first row whose word has no number."""
-    _refuse(found < 0, where, lambda row: _unknown_word(table, column, row, words))
-
-
-def _unknown_word(table: pa.Table, column: str, row: int, words: tuple[str, ...]) -> str:
-    value = table.column(column)[row].as_py()
-    return f"{column} is {value!r}; it is one of {', '.join(words)}"
-
-
-def _refuse_below(table: pa.Table, column: str, low: int, where: str) -> None:
-    values = _ints(table, column)
-    if len(values) and int(values.min()) < low:
-        _refuse(values < low, where, lambda row: f"{column} is {values[row]}, below {low}")
-
-
-def _refuse_beyond(table: pa.Table, column: str, low: int, high: int, where: str) -> None:
-    values = _ints(table, column)
-    if len(values) and (int(values.min()) < low or int(values.max()) > high):
-        _refuse(
-            (values < low) | (values > high),
-            where,
-            lambda row: f"{column} is {values[row]}, which is not between {low} and {high}",
-        )
-
-
-def _refuse_repeated(numbers: I64, column: str, where: str) -> None:
-    order = np.argsort(numbers, kind="stable")
-    repeats = np.flatnonzero(numbers[order][1:] == numbers[order][:-1]) + 1
-    if len(repeats):
-        again = repeats[np.argmin(order[repeats])]
-        row, first = int(order[again]), int(order[again - 1])
-        raise HistoryError(
-            f"{where}, row {row}: {column} {numbers[row]} is in row {first}, too; {REMEDY}"
-        )
-
-
-def _refuse(bad: Any, where: str, why: Callable[[int], str]) -> None:
-    """Refuses the first bad row.
-
-    Raises:
-        HistoryError: There is one.
-    """
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise HistoryError(f"{where}, row {row}: {why(row)}; {REMEDY}")
-
-
-def _require_no_nulls(table: pa.Table, schema: pa.Schema, where: str) -> None:
-    """Refuses nulls where the schema has none; only tables in memory can have them."""
-    for name in table.column_names:
-        column: Any = table.column(name)
-        if column.null_count and not schema.field(name).nullable:
-            row = int(np.argmax(column.is_null().to_numpy()))
-            raise HistoryError(f"{where}, row {row}: {name} is null; {REMEDY}")
-
-
-def _is_ascending_once(numbers: I64) -> bool:
-    return len(numbers) < 2 or bool((numbers[1:] > numbers[:-1]).all())
-
-
 def _row_at(op: I64) -> Callable[[I64], I64]:
     """Returns a function from distinct operations to their rows, -1 where there is none."""
-    if _is_ascending_once(op):
+    if is_ascending_once(op):
         return lookup(op)
     order = np.argsort(op, kind="stable")
     position_of = lookup(op[order])
@@ -619,13 +552,3 @@ def _groups(op: I64) -> tuple[I64, I64]:
         return first, np.diff(np.append(first, len(op)))
     _, first, count = np.unique(op, return_index=True, return_counts=True)
     return first, count
-
-
-def _ints(table: pa.Table, name: str) -> I64:
-    array: I64 = table.column(name).to_numpy().astype(np.int64, copy=False)
-    return array
-
-
-def _strings(table: pa.Table, name: str) -> Any:
-    column: Any = table.column(name)
-    return column if pa.types.is_string(column.type) else column.cast(pa.string())
