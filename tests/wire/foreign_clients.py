@@ -53,6 +53,13 @@ LANGUAGES = (
         build=("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"),
         run=("node", "client.js"),
     ),
+    Language(
+        name="rust",
+        tool="cargo",
+        build=("cargo", "build", "--locked", "--quiet"),
+        run=("target/debug/client",),
+        environment={"CARGO_TARGET_DIR": "target"},
+    ),
 )
 
 
@@ -185,4 +192,4 @@ NO_REGISTRY = (
     "failed to download",
     "network failure",
 )
-"""Parts of the messages of go and npm without a registry."""
+"""Parts of the messages of go, npm and cargo without a registry."""

@@ -1,7 +1,7 @@
 """Clients of other languages on real brokers, over a kill, a fail-over and a restart.
 
-Go has franz-go, Node KafkaJS: implementations of the protocol that share no code with each other, with librdkafka
-or with Apache Kafka. Both produce idempotently.
+Go has franz-go, Node KafkaJS, Rust krafka: three implementations of the protocol that share no code with each
+other, with librdkafka or with Apache Kafka. All of them produce idempotently.
 """
 
 from typing import Any
