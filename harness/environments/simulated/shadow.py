@@ -124,6 +124,8 @@ class ChangeMonitor:
             first=first,
             second=node,
         )
+        if epoch < max(self._quorum_leaders):
+            return  # it was paused with the votes for an epoch that is over, and cannot commit anything
         committed_end = self._cluster.committed_metadata_end()
         check_invariant(
             start_offset >= committed_end,

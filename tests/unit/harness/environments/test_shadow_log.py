@@ -131,6 +131,8 @@ def test_an_epoch_has_one_leader() -> None:
     assert broken(bench.monitor.quorum_leader_elected, "c12", 6, 0) == "INV-8"
     bench.cluster.committed_metadata_end = lambda: 9  # type: ignore[method-assign]
     bench.monitor.quorum_leader_elected("c12", 7, 9)
+    # A candidate that was paused with all its votes becomes the leader of an epoch that is over.
+    bench.monitor.quorum_leader_elected("c13", 4, 0)
     assert broken(bench.monitor.quorum_leader_elected, "c12", 8, 8) == "INV-5"
 
 
