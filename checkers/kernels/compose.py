@@ -322,6 +322,8 @@ def compose(
     unknown = [f"{_reason(a)}; {a.rule}" for a in anomalies if a.judgement == Judgement.UNDECIDED]
     unknown += [reason for judgement in judgements for reason in judgement.unknown_reasons]
     unknown += _vacuous(judgements, faults, acked_during, context)
+    families = fault_families(faults, context)
+    unknown += [never_took_effect(name) for name, took in families.items() if not took]
     if context.final_phase_complete:
         # The final phase reads every partition of the workload.
         unknown += [
@@ -337,7 +339,7 @@ def compose(
         excused_lost_records=_lost(anomalies, Judgement.EXCUSED),
         coverage={
             **_coverage(judgements, faults, acked_during),
-            "fault_families": fault_families(faults, context),
+            "fault_families": families,
         },
         levels=levels_of(anomalies, unknown),
     )
@@ -437,14 +439,12 @@ def _vacuous(
         reasons.append("the run names no checker, so nothing was judged")
     if not context.final_phase_complete:
         reasons.append("the final phase did not end as planned")
-    harmful = _harmful(faults)
-    if harmful and acked_during < context.acked_during_faults_min:
+    if _harmful(faults) and acked_during < context.acked_during_faults_min:
         reasons.append(
             f"only {acked_during} appends were acknowledged while a fault was in force; at least"
             f" {context.acked_during_faults_min} are needed for the faults to have tested anything"
         )
-    families = fault_families(faults, context)
-    return reasons + [never_took_effect(name) for name, took in families.items() if not took]
+    return reasons
 
 
 def fault_families(faults: pa.Table, context: RunContext) -> dict[str, bool]:

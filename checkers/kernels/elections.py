@@ -249,7 +249,7 @@ class Elections:
                 alone_ns = destroyed.alone_since(election.leader, election.at_ns, since_ns)
                 election = replace(election, alone_since_ns=alone_ns)
             marked.append(election)
-            if not self.logs or not self._is_without_effect(election):
+            if not self._is_without_effect(election):
                 since_ns = election.at_ns
         return marked
 
@@ -367,9 +367,7 @@ class Elections:
                 between &= (until.epoch < 0) | (event.leader_epoch <= until.epoch)
             return between, between
         is_older = np.maximum(lost.epoch, lost.low_epoch) < event.leader_epoch
-        is_certain = is_older & (
-            (lost.by_ns <= event.at_ns) | ((lost.epoch >= 0) & (lost.epoch < event.leader_epoch))
-        )
+        is_certain = is_older & ((lost.by_ns <= event.at_ns) | (lost.epoch >= 0))
         if not event.was_in_isr:
             # The record's own epoch shows the same; whether its leader had committed it is not recorded.
             is_after |= np.maximum(lost.high_epoch, lost.epoch) < event.leader_epoch
