@@ -1,0 +1,1 @@
+"""How much was compared with what, kept with the code: `python -m tests.evidence --help`."""

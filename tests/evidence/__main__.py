@@ -1,0 +1,88 @@
+"""Judges more cases of a kind, or prints how many were judged.
+
+`python -m tests.evidence elections --count 20000` continues after the last case that the ledger has and adds what
+it found, so that several machines and days add up: `tests/evidence/ledger.jsonl` belongs in the commit.
+`python -m tests.evidence --report` prints the table. An entry belongs to the text of the code that was judged;
+cases of earlier texts are counted on their own.
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.evidence.kinds import KINDS
+from tests.evidence.ledger import Entry, add, digest, entries
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Judges cases, or prints the table; 1 if a case is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.evidence", description=__doc__)
+    parser.add_argument("kind", nargs="?", choices=[*KINDS, ""], default="")
+    parser.add_argument("--count", type=int, default=10_000, help="how many cases more")
+    parser.add_argument("--report", action="store_true", help="print what was judged so far")
+    options = parser.parse_args(arguments)
+    if options.report or not options.kind:
+        return report(entries())
+    return gather(options.kind, options.count)
+
+
+def gather(kind_id: str, count: int) -> int:
+    """Judges `count` cases that no entry has; returns 1 if one of them is wrong."""
+    kind = KINDS[kind_id]
+    wrong = done = 0
+    began = time.monotonic()
+    while done < count:
+        first = max((one.stop for one in entries() if one.kind == kind_id), default=0)
+        size = min(kind.chunk, count - done)
+        cases = kind.judge(first, size)
+        add(kind_id, kind, first, size, cases)
+        for line in cases.wrong:
+            print(line, flush=True)
+        wrong += len(cases.wrong)
+        done += size
+        rate = done / (time.monotonic() - began)
+        print(f"{kind_id}: {done} of {count}, {rate:.1f}/s, {wrong} wrong", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def report(kept: list[Entry]) -> int:
+    """Prints what was judged; returns 1 if a case is wrong with the present text."""
+    table = Table("kind", "cases", "wrong", "unknown", "earlier texts", "wrong then")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    wrong = 0
+    reasons: list[str] = []
+    for kind_id, kind in KINDS.items():
+        now = [one for one in kept if (one.kind, one.text) == (kind_id, digest(kind.parts))]
+        before = [one for one in kept if one.kind == kind_id and one not in now]
+        wrong += sum(len(one.wrong) for one in now)
+        unknown: Counter[str] = Counter()
+        for one in now:
+            unknown.update(one.unknown)
+        reasons += [f"{kind_id}: {count} times {reason}" for reason, count in unknown.items()]
+        table.add_row(
+            f"{kind_id}: {kind.title}",
+            *(
+                f"{number:,}"
+                for number in (
+                    sum(one.count for one in now),
+                    sum(len(one.wrong) for one in now),
+                    unknown.total(),
+                    sum(one.count for one in before),
+                    sum(len(one.wrong) for one in before),
+                )
+            ),
+        )
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    console.print(table)
+    for line in [*reasons, *(text for one in kept for text in one.wrong)]:
+        console.print(line, markup=False, highlight=False)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

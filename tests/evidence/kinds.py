@@ -1,0 +1,173 @@
+"""What is compared with what: each kind makes numbered cases and says which of them are wrong."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.property import brute_force, election_runs, model_brute_force, transaction_histories
+
+ROOT = Path(__file__).resolve().parents[2]
+SEED = 20
+"""Of the kinds whose cases have a seed and a number."""
+EXAMPLES = ("cluster-changes", "one-isolated-follower", "power-cuts", "all-faults")
+EXAMPLES_WITH_GROUPS = ("consumer-group",)
+LONG_EXAMPLE = "long-all-faults"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cases:
+    """What some cases of a kind showed.
+
+    Attributes:
+        wrong: A line for each case that is wrong.
+        unknown: For each reason why verdicts are unknown, the number of cases.
+    """
+
+    wrong: list[str] = field(default_factory=list)
+    unknown: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of cases.
+
+    Attributes:
+        judge: Judges cases `first` to `first + count - 1`.
+        chunk: How many cases are judged before the ledger is written.
+        parts: The packages whose text the result is about, below the root of the repository.
+    """
+
+    title: str
+    judge: Callable[[int, int], Cases]
+    chunk: int
+    parts: tuple[str, ...]
+
+
+def _log_levels(first: int, count: int) -> Cases:
+    differences = brute_force.disagreements(first, count, SEED)
+    return Cases(wrong=[f"{number}: {differ}" for number, _, differ in differences])
+
+
+def _elections(first: int, count: int) -> Cases:
+    wrong = election_runs.wrong_verdicts(first, count)
+    return Cases(wrong=[f"{seed}: {why}" for seed, why in wrong])
+
+
+def _transactions(kind: str) -> Callable[[int, int], Cases]:
+    def judge(first: int, count: int) -> Cases:
+        return Cases(wrong=list(_transaction_differences(kind, first, count)))
+
+    return judge
+
+
+def _transaction_differences(kind: str, first: int, count: int) -> Iterator[str]:
+    compare = {
+        "lists": transaction_histories.list_differences,
+        "logs": transaction_histories.log_differences,
+    }[kind]
+    for number in range(first, first + count):
+        if differ := compare(transaction_histories.history_of(kind, SEED, number)):
+            yield f"{number}: {differ}"
+
+
+def _models(first: int, count: int) -> Cases:
+    found = (model_brute_force.disagreement(SEED, n)[0] for n in range(first, first + count))
+    return Cases(wrong=[text for text in found if text])
+
+
+def _examples(names: tuple[str, ...]) -> Callable[[int, int], Cases]:
+    """Each seed runs with one of the examples, in turn."""
+
+    def judge(first: int, count: int) -> Cases:
+        cases = Cases()
+        each = count // len(names)
+        for name in names:
+            _add_swarm(cases, name, first // len(names), each)
+        return cases
+
+    return judge
+
+
+def _add_swarm(cases: Cases, name: str, first: int, count: int) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        command = [sys.executable, "-m", "harness.cli", "swarm", f"examples/{name}.toml"]
+        command += ["--on", "simulation", "--first-seed", str(first), "--seeds", str(count)]
+        command += ["--jobs", "1", "--no-spark", "--quiet", "--keep-failing", "0"]
+        command += ["--results", directory]
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        rows = [
+            json.loads(line)
+            for path in Path(directory).glob("*/rows.jsonl")
+            for line in path.read_text().splitlines()
+        ]
+    if len(rows) != count:
+        problem = f"{len(rows)} of {count} rows, {(ran.stderr or ran.stdout).strip()[-200:]}"
+        cases.wrong.append(f"{name}, seeds from {first}: {problem}")
+    for row in rows:
+        if row["verdict"] == "unknown":
+            reason = f"{name}: {row['unknown_reason'] or '; '.join(row['reasons'])}"
+            cases.unknown[reason] = cases.unknown.get(reason, 0) + 1
+        elif row["verdict"] != "valid" or row["violations"] or row["error"]:
+            ids = [one["id"] for one in row["anomalies"] if "broken" in one["judgement"]]
+            cases.wrong.append(
+                f"{name}, seed {row['seed']}: {row['verdict']} {ids} {row['violations']} {row['error']}"
+            )
+
+
+_KERNELS = ("checkers/kernels", "checkers/expectations.py", "checkers/anomalies.py")
+_BROKER = (*_KERNELS, "system_under_test", "harness/simulation", "nemesis", "workloads")
+
+KINDS: dict[str, Kind] = {
+    "log-levels": Kind(
+        title="small histories of logs, every level, against exhaustive search",
+        judge=_log_levels,
+        chunk=10_000,
+        parts=_KERNELS,
+    ),
+    "elections": Kind(
+        title="whole verdicts of random runs with elections, against the truth",
+        judge=_elections,
+        chunk=1_000,
+        parts=_KERNELS,
+    ),
+    "transactions-on-lists": Kind(
+        title="transactions on lists, against exhaustive search",
+        judge=_transactions("lists"),
+        chunk=2_000,
+        parts=("checkers/kernels/transactions",),
+    ),
+    "transactions-on-logs": Kind(
+        title="transactions on logs, against exhaustive search",
+        judge=_transactions("logs"),
+        chunk=2_000,
+        parts=("checkers/kernels/transactions",),
+    ),
+    "models": Kind(
+        title="small histories of registers, sets, queues, against exhaustive search",
+        judge=_models,
+        chunk=10_000,
+        parts=("checkers/models",),
+    ),
+    "examples": Kind(
+        title=f"seeds of the correct broker: {', '.join(EXAMPLES)}",
+        judge=_examples(EXAMPLES),
+        chunk=40,
+        parts=_BROKER,
+    ),
+    "groups": Kind(
+        title=f"seeds of the correct broker: {', '.join(EXAMPLES_WITH_GROUPS)}",
+        judge=_examples(EXAMPLES_WITH_GROUPS),
+        chunk=10,
+        parts=_BROKER,
+    ),
+    "long-runs": Kind(
+        title=f"runs of 30 virtual minutes with every family of faults: {LONG_EXAMPLE}",
+        judge=_examples((LONG_EXAMPLE,)),
+        chunk=1,
+        parts=_BROKER,
+    ),
+}

@@ -1,0 +1,57 @@
+"""The ledger adds up, and a result belongs to the text of the code that gave it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.evidence import kinds, ledger
+from tests.evidence.kinds import KINDS, Cases, Kind
+
+KIND = replace(KINDS["log-levels"], parts=("part",))
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package with one module, in place of the repository."""
+    monkeypatch.setattr(ledger, "ROOT", tmp_path)
+    path = tmp_path / "part" / "module.py"
+    path.parent.mkdir()
+    path.write_text("LIMIT = 1\n")
+    return path
+
+
+def add(path: Path, first: int, count: int, cases: Cases, kind: Kind = KIND) -> None:
+    ledger.add("log-levels", kind, first, count, cases, path)
+
+
+def test_cases_that_continue_an_entry_are_added_to_it(module: Path, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    add(path, 0, 10, Cases(unknown={"why": 1}))
+    add(path, 10, 5, Cases(wrong=["11: differs"], unknown={"why": 2}))
+    (entry,) = ledger.entries(path)
+    assert (entry.first, entry.count, entry.wrong) == (0, 15, ["11: differs"])
+    assert entry.unknown == {"why": 3}
+
+
+def test_a_changed_constant_begins_a_new_entry_and_a_comment_does_not(
+    module: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "ledger.jsonl"
+    add(path, 0, 10, Cases())
+    module.write_text('"""Says more."""\n\nLIMIT = 1  # and why\n')
+    add(path, 10, 10, Cases())
+    assert [entry.count for entry in ledger.entries(path)] == [20]
+    module.write_text("LIMIT = 2\n")
+    add(path, 20, 10, Cases())
+    assert [entry.count for entry in ledger.entries(path)] == [20, 10]
+
+
+def test_a_broken_comparison_is_reported_as_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds.brute_force, "judge_accepts", lambda *_, **__: False)
+    assert KINDS["log-levels"].judge(0, 20).wrong
+
+
+@pytest.mark.parametrize("kind", ["log-levels", "elections", "models"])
+def test_a_few_cases_of_a_kind_are_right(kind: str) -> None:
+    assert KINDS[kind].judge(0, 10) == Cases()
