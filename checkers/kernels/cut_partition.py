@@ -225,4 +225,5 @@ def _coverage(
         "final_reads_complete": True,
         "acked_in_final_reads": acked,
         "acked_unseen": 0,
+        "read_unseen": 0,
     }

@@ -236,7 +236,7 @@ class Elections:
             leader = row["leader"]
         if not elr_on:
             self.elections = self._with_destroyed(rows, faults)
-        self.settled_end_offset = self._settled_end_offset(leader)
+        self.settled_end_offset = self._settled_end_offset(rows, leader)
         """Log end of the last leader at the end of the run; None if logs were not recorded."""
 
     def _with_destroyed(self, rows: list[dict[str, Any]], faults: pa.Table) -> list[Election]:
@@ -253,12 +253,18 @@ class Elections:
                 since_ns = election.at_ns
         return marked
 
-    def _settled_end_offset(self, leader: int) -> int | None:
+    def _settled_end_offset(self, rows: Sequence[dict[str, Any]], leader: int) -> int | None:
         if not self.logs:
             return None
         if leader < 0:
             leader = self.logs.last_leader
-        return self.logs.end_at(leader, INF_NS) if leader in self.logs.node_of else None
+        if leader not in self.logs.node_of:
+            return None
+        if not self.logs.has_all_changes and rows:
+            # What somebody saw of its log before it was elected says nothing about the end of the run.
+            epoch = max((row["leader_epoch"] for row in rows if row["leader"] >= 0), default=-1)
+            return self.logs.end_in_term(leader, epoch)
+        return self.logs.end_at(leader, INF_NS)
 
     def _election(
         self, row: dict[str, Any], before: Sequence[int], objection: Objection, until_ns: int

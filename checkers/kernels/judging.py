@@ -14,8 +14,9 @@ from checkers.kernels.evidence import Evidence, loss_sentence, sentence
 from checkers.kernels.excuses import Excuses, fates_of
 from checkers.kernels.findings import Finding
 from checkers.kernels.hidden import HiddenFindings, unresolved
-from checkers.kernels.history import INF_NS, OK_SOMEWHERE, Bools
+from checkers.kernels.history import I8, I64, INF_NS, OK_AT, OK_SOMEWHERE, Bools
 from checkers.kernels.linearizability import Options, PartitionReport, check_history
+from checkers.kernels.lost_acked import final_log
 from harness.contracts.checker import CheckerFinding
 from harness.contracts.run_context import SESSION_CHECKER, RunContext
 from harness.contracts.verdict import Judgement
@@ -97,14 +98,19 @@ class FindingJudge:
     def _unplaced(self, finding: Finding) -> tuple[Finding, Fates]:
         """Returns an append that has no place, and why that may be.
 
-        An append that may be lost needs no place in the log: it is like one of unknown outcome. First those with
-        acks=1 need none, then those that elections lost excusably, then those that they may have lost. If all
-        others have a place then, that is the judgement; if not, the finding is about one of the others.
+        An append that may be lost needs no place in the log: it is like one of unknown outcome. The same holds for
+        one whose offset is known, if no read shows it there. First those with acks=1 need none, then those that
+        elections lost excusably, then those that they may have lost. If all others have a place then, that is the
+        judgement; if not, the finding is about one of the others.
         """
         history = self._history
-        certain = np.flatnonzero(history.append_status == OK_SOMEWHERE)
+        nowhere = np.flatnonzero(history.append_status == OK_SOMEWHERE)
+        is_read = np.isin(np.arange(len(history.append_op)), history.record_append)
+        placed = np.flatnonzero((history.append_status == OK_AT) & ~is_read)
+        certain = np.concatenate((nowhere, placed))
+        lost = self._lost(placed, history.append_offset[placed])
+        outcome = np.concatenate((self._excuses.unplaced(nowhere), lost))
         is_weak = history.append_acks[certain] == 1
-        outcome = self._excuses.unplaced(certain)
         for optional, weak, result in (
             (is_weak, True, UNEXCUSED),
             (is_weak | (outcome == EXCUSED), False, EXCUSED),
@@ -119,7 +125,17 @@ class FindingJudge:
                 finding = replace(finding, weak=np.full(finding.count, weak))
                 return finding, fates_of(finding.count, result)
             finding = left[0]
-        return finding, fates_of(finding.count, UNEXCUSED)
+        # What was read and is gone had a place that is free again.
+        rows = np.flatnonzero(history.record_append >= 0)
+        rows = rows[~final_log(history).present[history.record_append[rows]]]
+        gone = self._lost(history.record_append[rows], history.record_offset[rows])
+        is_free = (gone != UNEXCUSED).any()
+        return finding, fates_of(finding.count, UNDECIDED if is_free else UNEXCUSED)
+
+    def _lost(self, appends: I64, offsets: I64) -> I8:
+        """Returns what elections did to records that are gone at the end of the run."""
+        op = self._history.append_op[appends]
+        return self._excuses.lost(op, offsets, op).outcome
 
     def _finding(
         self,

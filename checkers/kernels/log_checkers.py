@@ -4,6 +4,7 @@ Both need the same history and the same elections of a partition, which are deri
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -65,9 +66,7 @@ class LostAcked:
         )
         return CheckerReport(
             findings=_judged(losses.findings, tables, context),
-            unknown_reasons=_unknown_reasons(
-                losses.coverage["acked_unseen"], losses.final.is_complete
-            ),
+            unknown_reasons=_unknown_reasons(losses.coverage, losses.final.is_complete),
             coverage=losses.coverage,
         )
 
@@ -142,9 +141,13 @@ def _judged(
     return tuple(judged for finding in findings for judged in judge.judged(finding))
 
 
-def _unknown_reasons(unseen: int, final_reads_complete: bool) -> tuple[str, ...]:
-    if unseen:
-        return (f"{unseen} acknowledged records are beyond what the final reads reached",)
+def _unknown_reasons(coverage: Mapping[str, Any], final_reads_complete: bool) -> tuple[str, ...]:
+    for count, what in (
+        (coverage["acked_unseen"], "acknowledged records"),
+        (coverage["read_unseen"], "records that were read"),
+    ):
+        if count:
+            return (f"{count} {what} are beyond what the final reads reached",)
     if not final_reads_complete:
         return (
             "the final reads are incomplete (they must cover the log from its start to the largest end seen in the"

@@ -5,7 +5,8 @@ An acknowledged record that they do not contain is
 
 - *lost* if they went past its offset (they returned a record at or beyond it), or if they reached the settled end
   of the log below its offset, or if its offset was acknowledged to another append that stayed;
-- *unseen* otherwise: its fate is unknown, and the run's verdict cannot be better than unknown.
+- *unseen* otherwise: its fate is unknown, and the run's verdict cannot be better than unknown. The same holds for
+  a record that a poll returned, however it was acknowledged.
 
 An append that was acknowledged without an offset is lost if complete final reads do not contain it.
 
@@ -205,15 +206,14 @@ def check_losses(
             ("unseen", ~lost & acks_all),
         )
     ]
-    findings += [
-        _offset_reused(history, facts, reused, reused_by),
-        _visible_regress(history, final, elections, log_start_offset),
-    ]
+    regress, read_unseen = _visible_regress(history, final, elections, log_start_offset)
+    findings += [_offset_reused(history, facts, reused, reused_by), regress]
     coverage = {
         "final_end_offset": final.end_offset,
         "final_reads_complete": final.is_complete,
         "acked_in_final_reads": int(final.present[acked].sum()),
         "acked_unseen": int((~lost & acks_all).sum()),
+        "read_unseen": read_unseen,
     }
     return LossReport(
         findings=tuple(f for f in findings if f.count), final=final, coverage=coverage
@@ -330,8 +330,8 @@ def _offset_reused(history: PartitionHistory, facts: Facts, reused: I64, reused_
 
 def _visible_regress(
     history: PartitionHistory, final: FinalLog, elections: Elections, log_start_offset: int
-) -> Finding:
-    """Returns records that some poll returned and that are gone."""
+) -> tuple[Finding, int]:
+    """Returns records that some poll returned and that are gone, and of how many more that is not known."""
     append = history.record_append
     gone = history.record_trusted & (history.record_poll >= 0) & (append >= 0)
     gone &= history.record_offset >= log_start_offset
@@ -349,7 +349,7 @@ def _visible_regress(
     how, _ = _how(history, final, elections, offset)
     known = how != UNKNOWN
     append, poll, offset = append[known], poll[known], offset[known]
-    return finding(
+    gone_for_certain = finding(
         "visible-regress",
         history.append_op[append],
         second=history.poll_op[poll] if len(poll) else poll,
@@ -357,3 +357,4 @@ def _visible_regress(
         other=how[known],
         since_ns=history.poll_res[poll] if len(poll) else poll,
     )
+    return gone_for_certain, int((~known).sum())

@@ -124,6 +124,10 @@ class _Rows:
     is_leader: Bools
     is_down: Bools
 
+    def is_earlier_part(self, row: int) -> bool:
+        """Returns whether a row tells how short the log was before the look at the same moment, the next row."""
+        return row + 1 < len(self.at_ns) and bool(self.at_ns[row] == self.at_ns[row + 1])
+
     def until(self, at_ns: int) -> int:
         """Returns how many rows are not after a moment."""
         return int(np.searchsorted(self.at_ns, at_ns, side="right"))
@@ -141,7 +145,8 @@ class _Rows:
             (last_growth < 0) | (last_cut > last_growth) | (writer[last_growth] != writer)
         )
         starts = self.is_leader.copy()
-        starts[1:] &= ~self.is_leader[:-1] | (self.epoch[1:] != self.epoch[:-1])
+        is_new = ~self.is_leader[:-1] | (self.epoch[1:] != self.epoch[:-1])
+        starts[1:] &= is_new | (self.at_ns[1:] == self.at_ns[:-1])
         turns: I64 = np.flatnonzero(another | shrinks | starts | (row == 0))
         return turns
 
@@ -299,6 +304,12 @@ class ReplicaLogs:
         rows = self._rows.get(broker)
         count = 0 if rows is None else rows.until(at_ns)
         return int(rows.end[count - 1]) if rows is not None and count else 0
+
+    def end_in_term(self, broker: int, epoch: int) -> int | None:
+        """Returns the last log end that a leader reported in its epoch, None if it reported none."""
+        rows = self._rows[broker]
+        mine = np.flatnonzero(rows.is_leader & (rows.epoch == epoch))
+        return int(rows.end[mine[-1]]) if len(mine) else None
 
     def was_down(self, broker: int, from_ns: int, until_ns: int, started_ns: I64) -> bool:
         """Returns whether a replica's process was down at a moment, and reported nothing before another one.
@@ -533,10 +544,12 @@ class ReplicaLogs:
                 content = content.plus(by_epoch[epoch].since(before))
             elif end > before:
                 content = content.plus(_range(before, epoch, is_exact=kind == _APPEND))
-            if rows.is_leader[row] and epoch not in by_epoch:
+            # Of two rows of one look, the first tells how short the log was before, perhaps under another leader.
+            is_look = self.has_all_changes or not rows.is_earlier_part(row)
+            if rows.is_leader[row] and epoch not in by_epoch and is_look:
                 start = before if kind == _APPEND and end > before else end
                 by_epoch[epoch] = content.cut(start).plus(_range(start, epoch, is_exact=True))
-            elif rows.is_leader[row] and end < before:
+            elif rows.is_leader[row] and epoch in by_epoch and end < before:
                 # From there on the leader had two records at an offset; which one a follower copied is not known.
                 cut = by_epoch[epoch].cut(end)
                 by_epoch[epoch] = cut.plus(_range(end, epoch, is_exact=False))

@@ -426,6 +426,25 @@ def test_another_append_without_an_offset_that_has_a_place_changes_nothing() -> 
     assert judgements(judged(calls, states), "unplaced-append") == {EXCUSED: 1}
 
 
+@pytest.mark.parametrize(
+    ("flagged", "was_read", "judgement"),
+    [
+        (True, False, EXCUSED),
+        (True, True, UNDECIDED),
+        (False, False, FORBIDDEN),
+        (False, True, FORBIDDEN),
+    ],
+)
+def test_the_offset_of_a_record_that_was_given_up_is_free_again(
+    flagged: bool, was_read: bool, judgement: Judgement
+) -> None:
+    """Op 2 can only be at offset 0, which op 1 had before the election. Nothing was read after it."""
+    calls = [append(1, 0, at=10), append(2, None, at=60), append(3, 1, at=70)]
+    calls += [read(4, 20, 1)] if was_read else []
+    states = [state(1, 1, [1, 2], epoch=0), state(50, 2, [2], epoch=1, flagged=flagged)]
+    assert judgements(judged(calls, states), "unplaced-append") == {judgement: 1}
+
+
 def test_losing_an_acks_1_record_without_an_offset_is_allowed() -> None:
     calls = [append(0, 0, at=1), append(1, None, at=3, acks=1), append(2, 1, at=60)]
     verdict = judged([*calls, *final_read(10, 0, 2)], [])

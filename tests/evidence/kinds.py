@@ -38,7 +38,7 @@ class Kind:
     Attributes:
         judge: Judges cases `first` to `first + count - 1`.
         chunk: How many cases are judged before the ledger is written.
-        parts: The packages whose text the result is about, below the root of the repository.
+        parts: The code that the result is about (`tests.evidence.ledger.digest`).
     """
 
     title: str
@@ -118,21 +118,22 @@ def _add_swarm(cases: Cases, name: str, first: int, count: int) -> None:
             )
 
 
-_KERNELS = ("checkers/kernels", "checkers/expectations.py", "checkers/anomalies.py")
-_BROKER = (*_KERNELS, "system_under_test", "harness/simulation", "nemesis", "workloads")
+_LOG_LEVELS = ("checkers/kernels/linearizability.py", "checkers/anomalies.py")
+_VERDICTS = ("checkers/kernels/compose.py", "checkers/kernels/log_checkers.py")
+_BROKER = ("checkers/kernels", "system_under_test", "harness/simulation", "nemesis", "workloads")
 
 KINDS: dict[str, Kind] = {
     "log-levels": Kind(
         title="small histories of logs, every level, against exhaustive search",
         judge=_log_levels,
         chunk=10_000,
-        parts=_KERNELS,
+        parts=_LOG_LEVELS,
     ),
     "elections": Kind(
         title="whole verdicts of random runs with elections, against the truth",
         judge=_elections,
         chunk=1_000,
-        parts=_KERNELS,
+        parts=_VERDICTS,
     ),
     "transactions-on-lists": Kind(
         title="transactions on lists, against exhaustive search",

@@ -38,18 +38,43 @@ class Entry:
 
 
 def digest(parts: tuple[str, ...]) -> str:
-    """Returns a digest of what the modules of some packages do: comments and docstrings do not count."""
-    hashed = hashlib.sha256()
+    """Returns a digest of what some code does: comments and docstrings do not count.
+
+    Args:
+        parts: Folders, or modules with all that they import from their top-level package.
+    """
+    modules: set[Path] = set()
     for part in parts:
         path = ROOT / part
-        for module in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            tree = ast.parse(module.read_text())
-            for node in ast.walk(tree):
-                body = getattr(node, "body", None)
-                if isinstance(body, list):
-                    node.body = [one for one in body if not _is_docstring(one)]  # type: ignore[attr-defined]
-            hashed.update(f"{module.relative_to(ROOT)}\n{ast.dump(tree)}\n".encode())
+        modules |= set(path.rglob("*.py")) if path.is_dir() else _imported(path)
+    hashed = hashlib.sha256()
+    for module in sorted(modules):
+        tree = ast.parse(module.read_text())
+        for node in ast.walk(tree):
+            body = getattr(node, "body", None)
+            if isinstance(body, list):
+                node.body = [one for one in body if not _is_docstring(one)]  # type: ignore[attr-defined]
+        hashed.update(f"{module.relative_to(ROOT)}\n{ast.dump(tree)}\n".encode())
     return hashed.hexdigest()[:12]
+
+
+def _imported(module: Path) -> set[Path]:
+    """Returns a module and what it imports from its own top-level package, directly or not."""
+    package = module.relative_to(ROOT).parts[0]
+    found, waiting = {module}, [module]
+    while waiting:
+        for node in ast.walk(ast.parse(waiting.pop().read_text())):
+            names: list[str] = []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            for name in names:
+                path = (ROOT / name.replace(".", "/")).with_suffix(".py")
+                if name.partition(".")[0] == package and path not in found and path.exists():
+                    found.add(path)
+                    waiting.append(path)
+    return found
 
 
 def _is_docstring(node: ast.stmt) -> bool:

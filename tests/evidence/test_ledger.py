@@ -47,6 +47,16 @@ def test_a_changed_constant_begins_a_new_entry_and_a_comment_does_not(
     assert [entry.count for entry in ledger.entries(path)] == [20, 10]
 
 
+def test_a_module_counts_with_what_it_imports_and_nothing_else(module: Path) -> None:
+    module.with_name("entry.py").write_text("from part.module import LIMIT\n")
+    module.with_name("other.py").write_text("LIMIT = 1\n")
+    before = ledger.digest(("part/entry.py",))
+    module.with_name("other.py").write_text("LIMIT = 2\n")
+    assert ledger.digest(("part/entry.py",)) == before
+    module.write_text("LIMIT = 2\n")
+    assert ledger.digest(("part/entry.py",)) != before
+
+
 def test_a_broken_comparison_is_reported_as_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds.brute_force, "judge_accepts", lambda *_, **__: False)
     assert KINDS["log-levels"].judge(0, 20).wrong

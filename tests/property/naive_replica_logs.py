@@ -62,14 +62,24 @@ class NaiveLogs:
     def __init__(self, rows: list[Row]) -> None:
         self.replicas: dict[int, Replayed] = {}
         self.leaders: dict[int, Leader] = {}
-        for row in sorted(rows, key=lambda row: row["at_ns"]):
-            if row["log_end_offset"] >= 0:
-                self._replay(self.replicas.setdefault(row["broker"], Replayed()), row)
+        self.has_all_changes = any(
+            row["cause"] == "append" and row["log_end_offset"] >= 0 for row in rows
+        )
+        readable = sorted(
+            (row for row in rows if row["log_end_offset"] >= 0), key=lambda row: row["at_ns"]
+        )
+        for at, row in enumerate(readable):
+            is_look = self.has_all_changes or not any(
+                (later["broker"], later["at_ns"]) == (row["broker"], row["at_ns"])
+                for later in readable[at + 1 :]
+            )
+            replica = self.replicas.setdefault(row["broker"], Replayed())
+            self._replay(replica, row, is_look=is_look)
         self.reigns = sorted(
             self._reigns(), key=lambda r: (r.epoch, r.moments[0].row["at_ns"], r.broker)
         )
 
-    def _replay(self, replica: Replayed, row: Row) -> None:
+    def _replay(self, replica: Replayed, row: Row, *, is_look: bool) -> None:
         before, end, epoch = len(replica.log), row["log_end_offset"], row["leader_epoch"]
         writer = (row["cause"] if row["cause"] in ("append", "replicate") else "other", epoch)
         if end < before:
@@ -86,11 +96,11 @@ class NaiveLogs:
         for offset in range(before, end):
             assert replica.source is not None
             replica.log.append(replica.source(offset))
-        if row["role"] == "leader" and epoch not in self.leaders:
+        if row["role"] == "leader" and epoch not in self.leaders and is_look:
             start = before if writer[0] == "append" and end > before else end
             held = tuple(replica.log[:start])
             self.leaders[epoch] = lambda o: held[o] if o < len(held) else (epoch, True)
-        elif row["role"] == "leader" and end < before:
+        elif row["role"] == "leader" and epoch in self.leaders and end < before:
             # From there on the leader had two records at an offset.
             known_before = self.leaders[epoch]
             self.leaders[epoch] = lambda o: known_before(o) if o < end else (epoch, False)
@@ -120,10 +130,6 @@ class NaiveLogs:
     def end_at(self, broker: int, at_ns: int) -> int:
         moments = self._until(broker, at_ns)
         return len(moments[-1].log) if moments else 0
-
-    @property
-    def has_all_changes(self) -> bool:
-        return any(m.row["cause"] == "append" for r in self.replicas.values() for m in r.moments)
 
     def was_down(self, broker: int, from_ns: int, until_ns: int, started_ns: list[int]) -> bool:
         moments = self._until(broker, from_ns)
@@ -226,8 +232,13 @@ class NaiveLogs:
         epoch, is_exact = self.leaders[term](offset) if term in self.leaders else (-1, False)
         return epoch if is_exact else -1
 
+    @property
+    def _known_reigns(self) -> list[Reign]:
+        """Those whose leader's log is known."""
+        return [reign for reign in self.reigns if reign.epoch in self.leaders]
+
     def passed(self, offset: int, low: int, high: int, invoked_ns: int) -> tuple[int, int]:
-        for reign in self.reigns:
+        for reign in self._known_reigns:
             if low <= reign.epoch and not differs(self.leaders[reign.epoch](offset), low, high):
                 times = [at_ns for at_ns, mark in _marks(reign) if mark > offset]
                 times = [at_ns for at_ns in times if at_ns >= invoked_ns]
@@ -236,7 +247,7 @@ class NaiveLogs:
         return INF_NS, -1
 
     def served(self, offset: int, from_ns: int, to_ns: int) -> tuple[int, int, int]:
-        for reign in self.reigns:
+        for reign in self._known_reigns:
             times = [at_ns for at_ns, mark in _marks(reign) if mark > offset]
             if times and times[0] <= to_ns and from_ns <= reign.until_ns:
                 epoch, is_exact = self.leaders[reign.epoch](offset)

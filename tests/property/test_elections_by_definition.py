@@ -79,6 +79,8 @@ class NaiveElections:
                 )
             leader, eligible = row["leader"], row["isr"]
         self.last_leader = leader
+        self.last_epoch = max((r["leader_epoch"] for r in states if r["leader"] >= 0), default=NONE)
+        self.has_states = bool(states)
         self.events = [
             one
             for one in self.elections
@@ -108,7 +110,16 @@ class NaiveElections:
         leader = self.last_leader
         if leader < 0:
             leader = self.logs.reigns[-1].broker if self.logs.reigns else NONE
-        return self.logs.end_at(leader, INF_NS) if leader in self.logs.replicas else None
+        if leader not in self.logs.replicas:
+            return None
+        if self.logs.has_all_changes or not self.has_states:
+            return self.logs.end_at(leader, INF_NS)
+        ends = [
+            len(moment.log)
+            for moment in self.logs.replicas[leader].moments
+            if (moment.row["role"], moment.row["leader_epoch"]) == ("leader", self.last_epoch)
+        ]
+        return ends[-1] if ends else None
 
     def fate(self, lost: Claim, until: Claim | None) -> tuple[int, int]:
         """Returns the outcome and the number of the election."""

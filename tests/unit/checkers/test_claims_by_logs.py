@@ -151,6 +151,23 @@ def test_logs_that_were_looked_at_now_and_then_say_nothing_about_when_a_record_w
 
 # --- who wrote it ---
 
+
+@pytest.mark.parametrize(("since", "epochs"), [(40, (-1, ANY_EPOCH)), (39, (0, 0))])
+def test_a_leader_need_not_have_led_when_its_log_was_shorter(
+    since: int, epochs: tuple[int, int]
+) -> None:
+    """The look at 40 tells two things: the log had two records, and none at some moment since the look before.
+
+    The near miss: it was looked at when it was empty, and its broker led already.
+    """
+    looks = [
+        leads(since, 1, 0, hw=0, epoch=0, cause="load"),
+        leads(40, 1, 2, hw=1, epoch=0, cause="observed"),
+    ]
+    end = replace(read(1, 45, start=1, end=1), epoch=0)
+    assert claim([end], looks, 1, 0)[:2] == epochs
+
+
 TWO_LEADERS = [
     leads(1, 1, 1, hw=0, epoch=0),
     leads(3, 1, 2, hw=1, epoch=0),

@@ -164,6 +164,21 @@ def test_the_log_of_the_last_leader_is_the_log_at_the_end(
     assert found.settled_end_offset == expected
 
 
+@pytest.mark.parametrize(("epoch", "expected"), [(1, 2), (2, None)])
+def test_a_look_at_the_last_leader_before_its_election_says_nothing_about_the_end(
+    epoch: int, expected: int | None
+) -> None:
+    """The logs were looked at now and then, and broker 1, leader in epoch 1, last while it was."""
+    found = Elections(
+        table("partition_states", [state(20, 1, [1, 2], epoch=epoch)]),
+        table("replica_states", [replica(15, 1, 2, epoch=1, role="leader", cause="observed")]),
+        table("broker_states", []),
+        table("faults", []),
+        elr_on=False,
+    )
+    assert found.settled_end_offset == expected
+
+
 def test_of_two_equal_outcomes_the_first_election_is_named() -> None:
     def fates(outcomes: list[int], election: int) -> Fates:
         return Fates(

@@ -24,6 +24,7 @@ from checkers.kernels.lost_acked import (
     merged,
 )
 from harness.contracts.run_context import RunContext
+from harness.contracts.verdict import Validity
 from harness.history.schema import TABLES
 from tests.anomalies.runs import append, final_read, read, replica, run, state
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
@@ -253,6 +254,20 @@ def test_a_record_that_could_not_be_read_was_not_visible(is_corrupt: bool) -> No
     calls += [read(6, 20, 2, final=True, end=1)]
     report = checked(calls, corrupt=(5,) if is_corrupt else ())
     assert ("visible-regress" in {each.id for each in report.findings}) is not is_corrupt
+
+
+@pytest.mark.parametrize(("log_end", "validity"), [(2, Validity.UNKNOWN), (1, Validity.INVALID)])
+def test_a_record_that_was_read_and_may_be_beyond_the_final_reads_is_not_forgotten(
+    log_end: int, validity: Validity
+) -> None:
+    """Acknowledgements with acks=1 promise nothing, but the record at offset 1 was read before the final reads."""
+    log = replica(3, 1, log_end, hw=1, role="leader", cause="append")
+    tables = run(
+        [append(0, 0, at=1), append(1, 1, at=3, acks=1), read(2, 5, 0, 1), *final_read(10, 0)],
+        states=[state(0, 1, [1, 2], epoch=0)],
+        replicas=[log],
+    )
+    assert judge_run(tables, RunContext()).validity == validity
 
 
 @pytest.mark.parametrize(("log_end", "identifier"), [(2, "unseen"), (1, "lost-acked-write")])
