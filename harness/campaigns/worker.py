@@ -2,10 +2,10 @@
 
     {"experiment": {...}, "seed": 7, "arm": "profile=kafka-4.1", ...}  ->  {"seed": 7, "arm": ..., "verdict": ...}
 
-Every simulated seed runs in a freshly forked child of this warmed-up process: forking costs milliseconds, starting
-Python and Arrow a second, and no run can leave anything behind for the next. A child that dies or hangs becomes
-a row with an error; nothing is lost silently. Spark tasks start this worker as a subprocess, because forking
-inside Spark's own Python worker would copy its sockets.
+Simulated seeds run in forked children of this warmed-up process, `RUNS_PER_CHILD` of them in each: starting Python
+and Arrow costs a second, forking and copying memory 20 ms. A child that dies or hangs becomes a row with an
+error, and the next run gets a new child; nothing is lost silently. Spark tasks start this worker as a subprocess,
+because forking inside Spark's own Python worker would copy its sockets.
 
 A run in a real environment takes place in a child too. If it hangs, or if this process is interrupted, the child
 first gets SIGTERM and removes what the run made (`harness.campaigns.real_runs`).
@@ -29,10 +29,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 from harness.campaigns.effects import effects_of, row_of_effects
-from harness.campaigns.forked import Ended, end_with_parent, run_in_child
+from harness.campaigns.forked import AnsweringChild, Ended, end_with_parent, run_in_child
 from harness.campaigns.kept_runs import is_failing, keep_error, keep_run, note_error
 from harness.campaigns.real_runs import STOP_S, hang_limit_s, remove_rest
 from harness.campaigns.signature import findings_of
@@ -56,6 +56,10 @@ from results.store import RunStore
 
 RUN_WALL_S_MAX = 300.0
 """A run of the standard scenario takes seconds; five minutes mean that it hangs."""
+
+RUNS_PER_CHILD = 16
+"""How many simulated runs one child makes: enough that forking does not count, few enough that its memory stays
+small."""
 
 SUMMARY_KEYS = (
     "seed",
@@ -168,12 +172,34 @@ def _findings(
     return [finding.to_json() for finding in found]
 
 
-def run_seed_forked(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Runs one seed in a forked child; a child that dies or hangs gives a row with an error."""
-    ended = run_in_child(lambda: _row_text(request, run_seed, _lost), RUN_WALL_S_MAX)
-    if ended.text is None:
-        return _lost(request, f"the run took longer than {RUN_WALL_S_MAX:g} s")
-    return _row_of(ended) or _lost(request, f"the run's process {ended.sentence}")
+class SimulatedRuns:
+    """Runs simulated seeds in forked children. Mutable; use it as a context manager."""
+
+    def __init__(self) -> None:
+        self._child: AnsweringChild | None = None
+        self._runs = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._child is not None:
+            self._child.__exit__()
+
+    def row(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Runs one seed; a child that dies or hangs gives a row with an error."""
+        if self._child is None or self._child.is_over or self._runs == RUNS_PER_CHILD:
+            self.__exit__()
+            self._child, self._runs = AnsweringChild(_answer), 0
+        self._runs += 1
+        ended = self._child.ask(json.dumps(request), RUN_WALL_S_MAX)
+        if ended.text is None:
+            return _lost(request, f"the run took longer than {RUN_WALL_S_MAX:g} s")
+        return _row_of(ended) or _lost(request, f"the run's process {ended.sentence}")
+
+
+def _answer(line: str) -> str:
+    return _row_text(json.loads(line), run_seed, _lost)
 
 
 def run_real_seed_forked(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -255,7 +281,7 @@ def failed_row(request: Mapping[str, Any], error: str) -> dict[str, Any]:
 def main(requests: TextIO, responses: TextIO) -> None:
     """Serves requests until the input ends."""
     is_warm = False
-    with Replayer() as replayer:
+    with Replayer() as replayer, SimulatedRuns() as simulated:
         for line in filter(str.strip, requests):
             request = json.loads(line)
             is_simulated = _is_simulated(request)
@@ -266,7 +292,7 @@ def main(requests: TextIO, responses: TextIO) -> None:
                 row = {key: request[key] for key in ("arm", "seed", "repeat") if key in request}
                 row["skipped"] = True
             elif is_simulated:
-                row = run_seed_forked(request)
+                row = simulated.row(request)
                 if request.get("replay") and is_failing(row) and row["trace_hash"]:
                     row["replayed"] = replayer.compare(request, row)
             else:

@@ -13,7 +13,7 @@ import pytest
 
 from harness.campaigns import worker
 from harness.campaigns.kept_runs import is_failing
-from harness.campaigns.worker import ROW_KEYS, failed_row, main, run_seed, run_seed_forked
+from harness.campaigns.worker import ROW_KEYS, SimulatedRuns, failed_row, main, run_seed
 from harness.cli.campaigns import BUILT_IN_EXPERIMENT
 from harness.errors import HarnessFailure
 from harness.runs import experiment_file as experiments
@@ -28,6 +28,11 @@ from results.store import RunStore
 RUN = "arm-1/20260101T000000Z-7"
 REQUEST = {"experiment": {}, "seed": 7, "arm": "profile=kafka-4.1", "run": RUN, "keep": False}
 TIMES = {"wall_s": 0, "cpu_s": 0}
+
+
+def run_seed_forked(request: dict[str, Any]) -> dict[str, Any]:
+    with SimulatedRuns() as runs:
+        return runs.row(request)
 
 
 def _replaced(monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
@@ -105,6 +110,29 @@ def test_a_bad_run_does_not_affect_the_next_one(monkeypatch: pytest.MonkeyPatch)
     rows = [json.loads(line) for line in answers.getvalue().splitlines()]
     assert [row["seed"] for row in rows] == [0, 1, 2]
     assert [bool(row["error"]) for row in rows] == [False, True, False]
+
+
+def test_runs_share_a_child_and_leave_nothing_for_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The fourth run gets a new child; the hashes are those of runs that were alone."""
+    monkeypatch.setattr(worker, "RUNS_PER_CHILD", 3)
+    experiment = experiments.load(BUILT_IN_EXPERIMENT, duration_ms=1000)
+    request = {**REQUEST, "experiment": experiments.to_data(experiment)}
+    children: list[int] = []
+    fork = os.fork
+    monkeypatch.setattr(os, "fork", lambda: children.append(fork()) or children[-1])
+    with SimulatedRuns() as runs:
+        together = [runs.row({**request, "seed": seed}) for seed in (1, 2, 3, 1)]
+    assert len(children) == 2
+    alone = [run_seed_forked({**request, "seed": seed}) for seed in (1, 2, 3)]
+    assert [{**row, **TIMES} for row in together] == [
+        {**row, **TIMES} for row in [*alone, alone[0]]
+    ]
+    assert len({row["trace_hash"] for row in together}) == 3
+    for child in children:
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)
 
 
 def _kept(tmp_path: Path, experiment: Experiment, **values: Any) -> dict[str, Any]:
@@ -207,7 +235,7 @@ def test_failing_simulated_runs_are_replayed_if_requested(monkeypatch: pytest.Mo
         return {**failed_row(request, ""), "verdict": verdict, "trace_hash": "h"}
 
     monkeypatch.setattr(worker, "warm_up", lambda: None)
-    monkeypatch.setattr(worker, "run_seed_forked", row)
+    monkeypatch.setattr(SimulatedRuns, "row", lambda _, request: row(request))
     monkeypatch.setattr(worker.Replayer, "compare", lambda *_: "different hash")
     requests = [{**REQUEST, "seed": seed, "replay": seed != 2} for seed in range(3)]
     answers = io.StringIO()
@@ -218,7 +246,7 @@ def test_failing_simulated_runs_are_replayed_if_requested(monkeypatch: pytest.Mo
 
 def test_no_run_starts_after_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "warm_up", lambda: None)
-    monkeypatch.setattr(worker, "run_seed_forked", lambda request: failed_row(request, ""))
+    monkeypatch.setattr(SimulatedRuns, "row", lambda _, request: failed_row(request, ""))
     now_s = time.time()
     requests = [{**REQUEST, "start_before": now_s + more_s} for more_s in (-1, 600)]
     answers = io.StringIO()
