@@ -5,7 +5,9 @@ Every comparison, constant, operator and direction of the modules that decide ve
 or a change without effect; the last is explained in `explained.toml`.
 
 Results are kept per mutant and text of its module. A run continues where the last one ended, and judges again
-what belongs to a module that changed. First, the tests run once and the lines are noted that each executes. Then
+what belongs to a module that changed. `--keep` adds complete modules to `judged.jsonl`.
+
+First, the tests run once and the lines are noted that each executes. Then
 a mutant meets the tests that execute its line, fast ones first, up to `--seconds` of processor time. `--thorough`
 runs all of them for the mutants that survived so far.
 
@@ -53,6 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
         except RuntimeError as problem:
             print(problem, file=sys.stderr)
             return 2
+    if options.keep:
+        outcomes.keep(mutants)
     if options.list_survivors:
         return print_survivors(mutants, outcomes)
     return print_report(mutants, outcomes)
@@ -91,6 +95,11 @@ def _parser() -> argparse.ArgumentParser:
         "--list-survivors",
         action="store_true",
         help="judge nothing, print every survivor without explanation",
+    )
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="add the modules whose mutants are all judged to judged.jsonl, which belongs in the commit",
     )
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
     return parser

@@ -1,4 +1,8 @@
-"""What became of a mutant, and the file that keeps it: JSON lines, one per judged mutant; the last line counts."""
+"""What became of a mutant, and the files that keep it.
+
+The results are JSON lines, one per judged mutant; the last line counts. `judged.jsonl` belongs to the repository.
+It has one line per module all of whose mutants were judged: the digest of its text and what survived.
+"""
 
 import json
 from collections.abc import Iterable
@@ -6,9 +10,12 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tests.checker_mutants.mutants import ROOT, Mutant
+from tests.evidence.ledger import meaning_of
+
+JUDGED = Path(__file__).with_name("judged.jsonl")
 
 Ending = Literal["killed", "endless", "survived", "not executed"]
 
@@ -44,16 +51,26 @@ class Outcome:
 
 @cache
 def source_of(module: str) -> str:
-    """Returns the digest of a module's text."""
-    return sha256((ROOT / module).read_bytes()).hexdigest()[:12]
+    """Returns the digest of a module's text; comments and docstrings do not count."""
+    return sha256(meaning_of((ROOT / module).read_text()).encode()).hexdigest()[:12]
 
 
 class Outcomes:
-    """All outcomes in a file that are valid for the present text of the modules. Mutable: grows with `add`."""
+    """All outcomes that are valid for the present text of the modules. Mutable: grows with `add`.
 
-    def __init__(self, path: Path, modules: Iterable[str]) -> None:
+    Args:
+        path: The results.
+        modules: Which modules count.
+        judged: The file of modules that were judged as a whole.
+    """
+
+    def __init__(self, path: Path, modules: Iterable[str], judged: Path = JUDGED) -> None:
         self._path = path
+        self._judged_path = judged
         sources = {source_of(module) for module in modules}
+        self._judged = {
+            line["source"]: frozenset(line["survivors"]) for line in _judged_lines(judged)
+        }
         self._of: dict[tuple[str, str], Outcome] = {}
         for line in path.read_text().splitlines() if path.exists() else ():
             # The last line is cut off if the process ended while writing it; its mutant is judged again.
@@ -64,7 +81,32 @@ class Outcomes:
 
     def get(self, mutant: Mutant) -> Outcome | None:
         """Returns the outcome of a mutant, None if it is still to be judged."""
-        return self._of.get((source_of(mutant.module), mutant.name))
+        source = source_of(mutant.module)
+        if (found := self._of.get((source, mutant.name))) or source not in self._judged:
+            return found
+        ending: Ending = "survived" if mutant.name in self._judged[source] else "killed"
+        return Outcome(source=source, mutant=mutant.name, ending=ending)
+
+    def keep(self, mutants: Iterable[Mutant]) -> list[str]:
+        """Writes modules whose mutants are all judged to the file of the repository, and returns their names."""
+        by_module: dict[str, dict[str, Outcome | None]] = {}
+        for mutant in mutants:
+            by_module.setdefault(mutant.module, {})[mutant.name] = self.get(mutant)
+        kept = {line["module"]: line for line in _judged_lines(self._judged_path)}
+        complete = []
+        for module, outcomes in by_module.items():
+            if None not in outcomes.values():
+                complete.append(module)
+                survivors = [name for name, one in outcomes.items() if one and not one.is_killed]
+                kept[module] = {
+                    "module": module,
+                    "source": source_of(module),
+                    "mutants": len(outcomes),
+                    "survivors": sorted(survivors),
+                }
+        lines = [json.dumps(kept[module], sort_keys=True) for module in sorted(kept)]
+        self._judged_path.write_text("".join(f"{line}\n" for line in lines))
+        return complete
 
     def add(self, outcome: Outcome) -> None:
         """Keeps an outcome, in the file too."""
@@ -72,3 +114,7 @@ class Outcomes:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a") as file:
             file.write(json.dumps(asdict(outcome)) + "\n")
+
+
+def _judged_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

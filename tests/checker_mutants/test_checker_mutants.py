@@ -13,7 +13,7 @@ from tests.checker_mutants.explained import read_explanations
 from tests.checker_mutants.known import known_mutants
 from tests.checker_mutants.lines import keep, kept
 from tests.checker_mutants.mutants import ROOT, function_digests, mutants_of, mutated_code
-from tests.checker_mutants.outcome import Outcome, Outcomes, source_of
+from tests.checker_mutants.outcome import Ending, Outcome, Outcomes, source_of
 from tests.checker_mutants.targets import is_of, modules
 
 MODULE = "checkers/kernels/time_order.py"
@@ -181,3 +181,21 @@ def test_every_module_that_decides_is_mutated() -> None:
     assert "checkers/expectations.py" in found
     assert "checkers/kernels/transactions/cycles.py" in found
     assert all((ROOT / module).exists() for module in found)
+
+
+def test_a_module_whose_mutants_are_all_judged_is_kept_without_its_results(tmp_path: Path) -> None:
+    mutants = mutants_of(MODULE)
+    judged = tmp_path / "judged.jsonl"
+    outcomes = Outcomes(tmp_path / "results.jsonl", modules(), judged)
+    source = source_of(MODULE)
+    for at, mutant in enumerate(mutants[1:]):
+        ending: Ending = "killed" if at else "survived"
+        outcomes.add(Outcome(source=source, mutant=mutant.name, ending=ending))
+    assert outcomes.keep(mutants) == []
+    outcomes.add(Outcome(source=source, mutant=mutants[0].name, ending="endless"))
+    assert outcomes.keep(mutants) == [MODULE]
+    again = Outcomes(tmp_path / "none.jsonl", modules(), judged)
+    endings = [again.get(mutant).ending for mutant in mutants]  # type: ignore[union-attr]
+    assert endings == ["killed", "survived", *["killed"] * (len(mutants) - 2)]
+    judged.write_text(judged.read_text().replace(source, "another text"))
+    assert Outcomes(tmp_path / "none.jsonl", modules(), judged).get(mutants[0]) is None

@@ -49,13 +49,18 @@ def digest(parts: tuple[str, ...]) -> str:
         modules |= set(path.rglob("*.py")) if path.is_dir() else _imported(path)
     hashed = hashlib.sha256()
     for module in sorted(modules):
-        tree = ast.parse(module.read_text())
-        for node in ast.walk(tree):
-            body = getattr(node, "body", None)
-            if isinstance(body, list):
-                node.body = [one for one in body if not _is_docstring(one)]  # type: ignore[attr-defined]
-        hashed.update(f"{module.relative_to(ROOT)}\n{ast.dump(tree)}\n".encode())
+        hashed.update(f"{module.relative_to(ROOT)}\n{meaning_of(module.read_text())}\n".encode())
     return hashed.hexdigest()[:12]
+
+
+def meaning_of(text: str) -> str:
+    """Returns what a module does, as text without its comments, docstrings and layout."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [one for one in body if not _is_docstring(one)]  # type: ignore[attr-defined]
+    return ast.dump(tree)
 
 
 def _imported(module: Path) -> set[Path]:
