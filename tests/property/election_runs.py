@@ -157,6 +157,15 @@ def objection(cluster: Cluster, truth: Truth, verdict: Verdict) -> str:
             return "valid, but records are lost without an excuse"
         # Without epochs in responses, clients may not know which of two leaders wrote a record.
         can_be_known = choices.has_all_logs and choices.has_epochs and choices.final_is_complete
+        # Nor does anybody know which of two records a follower copied that one leader wrote at the same offset.
+        cuts = [
+            row["log_end_offset"]
+            for row in cluster.rows
+            if (row["role"], row["cause"]) == ("leader", "truncate")
+        ]
+        can_be_known &= all(
+            offset < min(cuts, default=offset + 1) for offset, _ in truth.lost_for_wrong
+        )
         if can_be_known and verdict.validity != Validity.INVALID:
             return "unknown, but records are lost without an excuse, and the logs show it"
     elif not truth.is_tainted and verdict.validity == Validity.INVALID:
