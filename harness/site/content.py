@@ -10,7 +10,7 @@ from harness.campaigns.listing import CampaignEntry, list_campaigns
 from harness.campaigns.night_outputs import RESULT_FILE
 from harness.errors import HistoryError
 from results.layout import RunFiles
-from results.report.site import Campaign, render_index
+from results.report.site import Campaign, Matrix, render_index
 from results.report.site_facts import RunFacts, run_facts
 from results.store import RunEntry, RunStore, read_json
 
@@ -45,6 +45,7 @@ class SiteContent:
             runs=[self._facts(entry) for entry in runs[:RUNS_MAX]],
             omitted=max(len(runs) - RUNS_MAX, 0),
             campaigns=[_campaign(entry) for entry in campaigns],
+            matrices=_matrices(self.store.root),
             trends=_latest_trends(campaigns),
             place=self.store.place,
         )
@@ -56,6 +57,7 @@ class SiteContent:
         found = [path for path in reports if path.is_file()]
         for campaign in list_campaigns(root):
             found += [path for path in campaign.directory.rglob("*.html") if path.is_file()]
+        found += [root / matrix.page for matrix in _matrices(root)]
         return sorted({path.relative_to(root) for path in found})
 
     def _facts(self, entry: RunEntry) -> RunFacts:
@@ -92,6 +94,24 @@ def _campaign(entry: CampaignEntry) -> Campaign:
         worlds=tuple(dict.fromkeys(arm.world for arm in entry.arms)),
         page=f"{entry.name}/{page}" if has_page else "",
     )
+
+
+def _matrices(root: Path) -> list[Matrix]:
+    """Returns the scenarios all of whose variants were run, and whose page is there."""
+    found = []
+    for path in sorted(root.glob("*.json")):
+        page = path.with_suffix(".html")
+        try:
+            matrix = read_json(path)
+            scenario, cells = str(matrix["scenario"]), int(matrix["cells"])
+            as_predicted = int(matrix["as_predicted"])
+        except (FileNotFoundError, HistoryError, KeyError, TypeError, ValueError):
+            continue
+        if page.is_file():
+            found.append(
+                Matrix(scenario=scenario, as_predicted=as_predicted, cells=cells, page=page.name)
+            )
+    return found
 
 
 def _latest_trends(campaigns: list[CampaignEntry]) -> list[Mapping[str, Any]]:

@@ -49,11 +49,22 @@ class Campaign:
         return " ".join((*parts, *self.worlds)).lower()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """All variants of a scenario, as `laststand reproduce SCENARIO --all` ran them; `page` as in `Campaign`."""
+
+    scenario: str
+    as_predicted: int
+    cells: int
+    page: str
+
+
 def render_index(
     *,
     runs: Sequence[RunFacts],
     omitted: int,
     campaigns: Sequence[Campaign],
+    matrices: Sequence[Matrix] = (),
     trends: Sequence[Mapping[str, Any]],
     place: str,
 ) -> str:
@@ -63,6 +74,7 @@ def render_index(
         runs: Newest first.
         omitted: How many older runs are left out.
         campaigns: Campaigns and nights, newest first.
+        matrices: Scenarios of which all variants were run, by name.
         trends: One row per night and job (`results.report.night_charts`), oldest night first.
         place: Where the store is.
     """
@@ -73,6 +85,7 @@ def render_index(
             runs=runs,
             omitted=omitted,
             campaigns=campaigns,
+            matrices=matrices,
             place=place,
             choices=_choices(runs, campaigns),
             per_day=_per_day(runs),

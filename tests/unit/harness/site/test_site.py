@@ -92,6 +92,20 @@ def test_each_kind_of_campaign_links_its_own_page(root: Path) -> None:
     assert f'<a href="{search.name}/search.html">' in SiteContent(RunStore(root)).index()
 
 
+def test_the_matrix_of_a_scenario_is_linked_if_it_has_its_page(root: Path) -> None:
+    matrix = {"scenario": "last-replica-standing", "cells": 65, "as_predicted": 64}
+    write_json(root / "last-replica-standing.json", matrix)
+    write_json(root / "other.json", {"scenario": ["not", "a", "matrix"]})
+    content = SiteContent(RunStore(root))
+    assert "Scenarios" not in content.index()
+    page = root / "last-replica-standing.html"
+    page.write_text("<!doctype html>", encoding="utf-8")
+    assert '<a href="last-replica-standing.html">last-replica-standing</a>: 64 of 65 outcomes' in (
+        content.index()
+    )
+    assert Path(page.name) in content.pages()
+
+
 def test_two_runs_can_be_compared_by_configuration_schedule_verdict_and_latency(root: Path) -> None:
     data = data_of(SiteContent(RunStore(root)).index())
     (lost,) = (one for one in data.values() if one["verdict"] == "invalid")
