@@ -85,6 +85,12 @@ class ApacheKafka:
         """Raises `UsageError` if a property cannot be set by an experiment."""
         properties.refuse_own_properties(given)
 
+    # -- HasElectionTimeout
+
+    def election_timeout_ms(self, timings: str, given: Mapping[str, str]) -> float:
+        """Returns the longest of the timeouts of sessions, elections and fetches of the quorum."""
+        return properties.election_timeout_ms(timings, given)
+
     # -- Fetchable
 
     def fetch(self, request: FetchRequest) -> FetchReport:

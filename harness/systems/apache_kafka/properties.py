@@ -94,6 +94,27 @@ TIMINGS: Mapping[str, Mapping[str, str]] = {"fast": {**_FAST, **_FAST_GROUPS}, "
 """Properties by the name of the timings, Kafka's defaults last."""
 
 
+ELECTION_TIMEOUTS_MS: Mapping[str, str] = {
+    "broker.session.timeout.ms": "9000",
+    "controller.quorum.election.timeout.ms": "1000",
+    "controller.quorum.fetch.timeout.ms": "2000",
+}
+"""After these a node that failed is replaced, or a new election begins; Kafka's defaults."""
+
+
+def election_timeout_ms(timings: str, given: Mapping[str, str]) -> float:
+    """Returns the longest timeout after which a node that failed is replaced, or a new election begins.
+
+    Args:
+        timings: A key of `TIMINGS`.
+        given: Properties that an experiment sets.
+    """
+    chosen = {**ELECTION_TIMEOUTS_MS, **TIMINGS[timings], **given}
+    # Kafka itself refuses to start with what is no number.
+    values = [chosen[name].strip() for name in ELECTION_TIMEOUTS_MS]
+    return float(max((int(value) for value in values if value.isdecimal()), default=0))
+
+
 def server_properties(
     version: Version,
     node: Node,

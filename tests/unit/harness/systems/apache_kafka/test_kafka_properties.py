@@ -2,10 +2,13 @@ import pytest
 
 from harness.contracts.system import Node, Settings
 from harness.errors import UsageError
+from harness.runs.experiment import Experiment
+from harness.runs.promises import promised_context
 from harness.systems.apache_kafka.command import HEAP_MIB
 from harness.systems.apache_kafka.properties import (
     OWN_PROPERTIES,
     TIMINGS,
+    election_timeout_ms,
     logging_file,
     logging_text,
     properties_text,
@@ -133,3 +136,24 @@ def test_logging_has_the_file_of_its_backend() -> None:
     assert logging_file(parse_version("4.0.0")) == "log4j2.properties"
     assert "log4j.rootLogger" in logging_text(parse_version("3.9.2"))
     assert "rootLogger.level" in logging_text(parse_version("4.0.0"))
+
+
+@pytest.mark.parametrize(
+    ("timings", "given", "expected_ms"),
+    [
+        ("kafka", {}, 9000),
+        ("fast", {}, 3000),
+        ("fast", {"controller.quorum.fetch.timeout.ms": "12000"}, 12000),
+        ("fast", {"broker.session.timeout.ms": "soon"}, 1500),
+    ],
+)
+def test_the_longest_timeout_of_sessions_and_elections_is_known(
+    timings: str, given: dict[str, str], expected_ms: float
+) -> None:
+    assert election_timeout_ms(timings, given) == expected_ms
+
+
+def test_a_partition_of_apache_kafka_may_be_stuck() -> None:
+    """Ten election timeouts, times what Kafka is slower than the reference system."""
+    experiment = Experiment(system="apache-kafka", version="4.1.2", on="local", timings="fast")
+    assert promised_context(experiment).stuck_after_ms == 4 * 10 * 3000
