@@ -4,7 +4,8 @@ The final reads decide: after all faults are healed, every partition is read fro
 An acknowledged record that they do not contain is
 
 - *lost* if they went past its offset (they returned a record at or beyond it), or if they reached the settled end
-  of the log below its offset, or if its offset was acknowledged to another append that stayed;
+  of the log below its offset, or if its offset was acknowledged to another append that stayed, or if committed
+  metadata has no such log any more, so that nothing can be read;
 - *unseen* otherwise: its fate is unknown, and the run's verdict cannot be better than unknown.
 
 An append that was acknowledged without an offset is lost if complete final reads do not contain it.
@@ -31,9 +32,9 @@ from checkers.kernels.history import (
     PartitionHistory,
 )
 
-PASSED_OVER, REUSED, BEYOND_END, UNKNOWN, NOWHERE = 0, 1, 2, 3, 4
+PASSED_OVER, REUSED, BEYOND_END, UNKNOWN, NOWHERE, LOG_GONE = 0, 1, 2, 3, 4, 5
 """How a record is known to be gone: the final reads went past it; its offset belongs to another record; the log
-now ends below it; not known; its offset is not known, and it is at none."""
+now ends below it; not known; its offset is not known, and it is at none; the log itself is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +196,8 @@ def check_losses(
         nowhere, nowhere_how = nowhere[:0], nowhere_how[:0]
     missing, how = np.concatenate((missing, nowhere)), np.concatenate((how, nowhere_how))
     witness = np.concatenate((witness, np.full(len(nowhere), ABSENT)))
+    if elections.log_is_gone:
+        how[how == UNKNOWN] = LOG_GONE
     lost = how != UNKNOWN
     acks_all = history.append_acks[missing] == -1
     findings = [
