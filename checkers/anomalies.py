@@ -48,7 +48,8 @@ _ROWS = (
         "lost-acked-write",
         "durability",
         "A record acknowledged with acks=all is gone: the final reads passed its offset, or reached the settled"
-        " end of the log, without it, or its offset was given to another record that stayed.",
+        " end of the log, without it, or its offset was given to another record that stayed, or the log itself is"
+        " gone.",
         "records",
         _KIP,
     ),

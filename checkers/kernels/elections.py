@@ -238,6 +238,8 @@ class Elections:
             self.elections = self._with_destroyed(rows, faults)
         self.settled_end_offset = self._settled_end_offset(rows, leader)
         """Log end of the last leader at the end of the run; None if logs were not recorded."""
+        self.log_is_gone = _is_gone(rows)
+        """Whether the log itself is gone: it had replicas in committed metadata, and has none at the end."""
 
     def _with_destroyed(self, rows: list[dict[str, Any]], faults: pa.Table) -> list[Election]:
         """Returns the elections, with what faults had destroyed before each of them."""
@@ -420,6 +422,10 @@ class Elections:
         is_its_own = self._registered.column("broker").to_numpy() == broker
         at_ns: I64 = self._registered.column("at_ns").to_numpy()[is_its_own]
         return at_ns
+
+
+def _is_gone(rows: Sequence[dict[str, Any]]) -> bool:
+    return bool(rows) and not rows[-1]["replicas"] and any(row["replicas"] for row in rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

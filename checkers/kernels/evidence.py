@@ -8,7 +8,7 @@ import pyarrow as pa
 from checkers.kernels.elections import Election
 from checkers.kernels.findings import Finding
 from checkers.kernels.history import ABSENT, INF_NS, by_op_index
-from checkers.kernels.lost_acked import BEYOND_END, PASSED_OVER, REUSED
+from checkers.kernels.lost_acked import BEYOND_END, LOG_GONE, PASSED_OVER, REUSED
 from harness.contracts.verdict import Witness
 
 WITNESS_COUNT_MAX = 3
@@ -186,14 +186,17 @@ _GONE = {
     PASSED_OVER: "; the final reads went past that offset without it",
     REUSED: "; that offset now belongs to another acknowledged record",
     BEYOND_END: "; the settled log ends at or below that offset",
+    LOG_GONE: "; the log itself is gone: committed metadata no longer has it",
 }
 
 
 def loss_sentence(finding: Finding, row: int, election: Election | None) -> str:
     """Returns one loss as a sentence: how it is known, and the election that gave the record up, if one did."""
     if int(finding.offset[row]) == ABSENT:
-        how = _NOT_FOUND[finding.id != "unseen"]
-        return f"op {int(finding.first[row])} was acknowledged without an offset, and {how}"
+        how = f", and {_NOT_FOUND[finding.id != 'unseen']}"
+        if int(finding.other[row]) == LOG_GONE:
+            how = _GONE[LOG_GONE]
+        return f"op {int(finding.first[row])} was acknowledged without an offset{how}"
     text = sentence(finding, row)
     if finding.id != "unseen":
         text += _GONE.get(int(finding.other[row]), "")

@@ -4,7 +4,8 @@ The final reads decide: after all faults are healed, every partition is read fro
 An acknowledged record that they do not contain is
 
 - *lost* if they went past its offset (they returned a record at or beyond it), or if they reached the settled end
-  of the log below its offset, or if its offset was acknowledged to another append that stayed;
+  of the log below its offset, or if its offset was acknowledged to another append that stayed, or if committed
+  metadata has no such log any more, so that nothing can be read;
 - *unseen* otherwise: its fate is unknown, and the run's verdict cannot be better than unknown. The same holds for
   a record that a poll returned, however it was acknowledged.
 
@@ -32,9 +33,9 @@ from checkers.kernels.history import (
     PartitionHistory,
 )
 
-PASSED_OVER, REUSED, BEYOND_END, UNKNOWN, NOWHERE = 0, 1, 2, 3, 4
+PASSED_OVER, REUSED, BEYOND_END, UNKNOWN, NOWHERE, LOG_GONE = 0, 1, 2, 3, 4, 5
 """How a record is known to be gone: the final reads went past it; its offset belongs to another record; the log
-now ends below it; not known; its offset is not known, and it is at none."""
+now ends below it; not known; its offset is not known, and it is at none; the log itself is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,8 +236,13 @@ def _nowhere(
         free &= history.append_inv > history.append_res[past].min(initial=INF_NS)
     appends = np.flatnonzero(free)
     hidden = (elections.settled_end_offset or 0) > final.end_offset
-    how = NOWHERE if final.is_complete and not hidden else UNKNOWN
+    how = NOWHERE if final.is_complete and not hidden else _unknown(elections)
     return appends, np.full(len(appends), how, dtype=np.int64)
+
+
+def _unknown(elections: Elections) -> int:
+    """Returns what a record is of which the final reads show nothing."""
+    return LOG_GONE if elections.log_is_gone else UNKNOWN
 
 
 def _loss(
@@ -262,7 +268,7 @@ def _how(
     history: PartitionHistory, final: FinalLog, elections: Elections, offset: I64
 ) -> tuple[I64, I64]:
     """Returns how absent records at the given offsets are known to be gone, and a final poll that shows it."""
-    how = np.full(len(offset), UNKNOWN, dtype=np.int64)
+    how = np.full(len(offset), _unknown(elections), dtype=np.int64)
     witness = np.full(len(offset), ABSENT, dtype=np.int64)
     if final.is_complete:
         # A leader that holds more than it may show (its ISR is too small) may still hold the record.

@@ -137,11 +137,12 @@ class _Partition:
         ) & set(lasting[-1]["replicas"])
         if all(state["leader"] < 0 for state in lasting):
             return self._no_leader(live)
-        if any(state["leader"] < 0 for state in lasting):
-            return None  # it elects again and again; the record does not show why
         min_isr = lasting[-1]["min_isr"]
         if len(live) < min_isr:
             return None
+        if any(state["leader"] < 0 for state in lasting):
+            # It elects again and again. Why is not recorded, but clients may show that no leader served them.
+            return self._not_served()
         if all(len(state["isr"]) < state["min_isr"] for state in lasting):
             isr = lasting[-1]["isr"]
             return Standstill(

@@ -3,6 +3,7 @@
 {"at_ns": 1, "node": "b1", "event": "view", "serves": true, "logs": {"t-0": {...}}}
 {"at_ns": 2, "node": "b1", "event": "view"}
 {"at_ns": 3, "node": "b1", "event": "violation", "sentence": "..."}
+{"at_ns": 4, "node": "b1", "event": "gone", "log": "t-0"}
 
 A node that does not run or does not respond in time has no view (line 2). Views are stamped with the clock of this
 machine. Two nodes may both believe that they lead a log: the leader is the one that says so and that most others
@@ -15,7 +16,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from harness.contracts.cluster import AddRow, Topic
@@ -25,6 +26,7 @@ from harness.contracts.violation import Violation
 
 VIEW_EVENT = "view"
 VIOLATION_EVENT = "violation"
+GONE_EVENT = "gone"
 ASK_EVERY_S = 0.25
 ASK_LIMIT_S = 1.0
 NO_LEADER = -1
@@ -89,6 +91,10 @@ class PolledViews:
         """Adds a violation of what the system promises."""
         self._add(self.running.nodes[0].name, VIOLATION_EVENT, {"sentence": sentence})
 
+    def report_gone(self, log: str) -> None:
+        """Notes that the cluster certainly no longer has a log: everything that it acknowledged there is lost."""
+        self._add(self.running.nodes[0].name, GONE_EVENT, {"log": log})
+
     async def read(self) -> dict[str, bytes]:
         """Returns the events since the last call; the first call begins to ask."""
         if not self._tasks:
@@ -130,7 +136,9 @@ class PolledViews:
 class PolledObservation:
     """Implements `Observation` for the events of `PolledViews`. Mutable: the newest view of each node.
 
-    A view decides about metadata and the table `replica_states`, never about acknowledged records.
+    A view decides about metadata and about the tables `partition_states`, `broker_states` and `replica_states`,
+    never about acknowledged records. In `partition_states` every replica is in the ISR: such a system commits no
+    ISR, and every replica may lead. Whether a process that was started again had ended cleanly is unknown.
 
     Args:
         nodes, view, add_row, on_violation: As for `System.observation`.
@@ -149,6 +157,9 @@ class PolledObservation:
         self._view = view
         self._add_row = add_row
         self._places: dict[str, tuple[str, int]] = {}
+        self._min_isr: dict[str, int] = {}
+        self._offset = -1
+        self._registered: set[str] = set()
         self._reports: dict[str, Mapping[str, LogView]] = {}
         self._rows: dict[tuple[str, str], tuple[int, int, int, str]] = {}
 
@@ -167,11 +178,14 @@ class PolledObservation:
             sentence = event.fields["sentence"]
             self._on_violation(Violation(at_ns=at_ns, node="", invariant="", sentence=sentence))
             return
+        if event.event == GONE_EVENT:
+            self._log_is_gone(event.fields["log"], at_ns)
+            return
         logs = event.fields.get("logs", {})
         self._reports[event.node] = {name: LogView(**each) for name, each in logs.items()}
-        self._set_broker(event.node, is_up=event.fields.get("serves", False))
+        self._set_broker(event.node, at_ns, is_up=event.fields.get("serves", False))
         for name in self._places:
-            self._set_partition(name)
+            self._set_partition(name, at_ns)
             if name in self._reports[event.node]:
                 self._note(event.node, name, self._reports[event.node][name], at_ns)
             elif event.fields:
@@ -182,6 +196,7 @@ class PolledObservation:
         """Notes which logs belong to a topic."""
         for index in range(len(topic.assignments)):
             self._places[f"{topic.name}-{index}"] = (topic.name, index)
+            self._min_isr[topic.name] = topic.min_insync_replicas
 
     def node_started(self, name: str, at_ns: int) -> None:
         """Does nothing: a node is up when it responds."""
@@ -189,19 +204,35 @@ class PolledObservation:
     def node_went_down(self, name: str, at_ns: int) -> None:
         """Forgets what the node reported."""
         self._reports.pop(name, None)
-        self._set_broker(name, is_up=False)
+        self._set_broker(name, at_ns, is_up=False)
+        self._registered.discard(name)
         for log in self._places:
-            self._set_partition(log)
+            self._set_partition(log, at_ns)
             self._has_no_replica(name, log, at_ns)
         self._view.changed()
 
-    def _set_broker(self, name: str, *, is_up: bool) -> None:
+    def _set_broker(self, name: str, at_ns: int, *, is_up: bool) -> None:
+        """Sets the state of a broker: the first time that a process serves is its registration."""
         broker = self._ids[name]
+        known = self._view.brokers.get(broker)
+        epoch = -1 if known is None else known.broker_epoch
+        if is_up and name not in self._registered:
+            self._registered.add(name)
+            epoch += 1
+            self._add_row("broker_states", (at_ns, self._next(), broker, epoch, "registered", None))
+        elif known is not None and known.fenced == is_up:
+            change = "unfenced" if is_up else "fenced"
+            self._add_row("broker_states", (at_ns, self._next(), broker, epoch, change, False))
         self._view.brokers[broker] = BrokerState(
-            broker=broker, broker_epoch=0, fenced=not is_up, in_controlled_shutdown=False
+            broker=broker, broker_epoch=epoch, fenced=not is_up, in_controlled_shutdown=False
         )
 
-    def _set_partition(self, name: str) -> None:
+    def _next(self) -> int:
+        """Returns a metadata offset for a row: the rows of both tables are numbered together."""
+        self._offset += 1
+        return self._offset
+
+    def _set_partition(self, name: str, at_ns: int) -> None:
         """Sets the state of a log: its leader is the node that says so and that most nodes name."""
         topic, partition = self._places[name]
         reports = {node: each[name] for node, each in self._reports.items() if name in each}
@@ -224,7 +255,10 @@ class PolledObservation:
             return
         number = self._ids[leader] if leader else NO_LEADER
         changes = known is not None and known.leader != number
-        self._view.partitions[name] = PartitionState(
+        last_leader: tuple[int, ...] = ()
+        if known is not None and not leader:
+            last_leader = known.last_known_elr if known.leader == NO_LEADER else (known.leader,)
+        state = PartitionState(
             topic=topic,
             partition=partition,
             replicas=replicas,
@@ -232,7 +266,28 @@ class PolledObservation:
             leader_epoch=0 if known is None else known.leader_epoch + changes,
             partition_epoch=0 if known is None else known.partition_epoch + 1,
             isr=isr,
+            last_known_elr=last_leader,
+            min_isr=self._min_isr[topic],
         )
+        self._view.partitions[name] = state
+        if known is None or changes or known.replicas != replicas:
+            self._partition_row(state, at_ns)
+
+    def _log_is_gone(self, name: str, at_ns: int) -> None:
+        """Adds the last row of a log: it has no replicas any more."""
+        known = self._view.partitions.get(name)
+        if known is None:
+            return
+        epoch = known.partition_epoch + 1
+        gone = replace(known, replicas=(), isr=(), leader=NO_LEADER, partition_epoch=epoch)
+        self._partition_row(gone, at_ns)
+
+    def _partition_row(self, state: PartitionState, at_ns: int) -> None:
+        replicas, last_leader = list(state.replicas), list(state.last_known_elr)
+        epochs = (state.leader_epoch, state.partition_epoch)
+        head = (at_ns, self._next(), state.topic, state.partition, state.leader, *epochs)
+        sets: tuple[list[int], ...] = (replicas, [], last_leader, replicas)
+        self._add_row("partition_states", (*head, *sets, 0, False, state.min_isr))
 
     def _numbers(self, names: Sequence[str]) -> tuple[int, ...]:
         return tuple(sorted(self._ids[name] for name in names if name in self._ids))

@@ -240,6 +240,28 @@ class FaultLimits(Protocol):
 
 
 @runtime_checkable
+class TargetLimits(Protocol):
+    """What a system may have besides: some selectors can mean no node, because it has no such state."""
+
+    def impossible_targets(self) -> Mapping[str, str]:
+        """Returns why a selector never means a node, by selector without a partition: "last_in_isr"."""
+        ...
+
+
+@runtime_checkable
+class FlushesInTime(Protocol):
+    """What a system may have besides: it flushes a log that gets appends after a known time."""
+
+    def flush_interval_ms(self, properties: Mapping[str, str]) -> float:
+        """Returns after which time at most a replica that gets appends flushes them; 0 if before it acknowledges.
+
+        Args:
+            properties: What an experiment sets.
+        """
+        ...
+
+
+@runtime_checkable
 class HasLogFiles(Protocol):
     """What a system may have besides: its logs are in other files than Kafka's, and those can be damaged.
 

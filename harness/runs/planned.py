@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.contracts.administration import MoveReplica
-from harness.contracts.system import Administrable
+from harness.contracts.administration import ElectLeader, MoveReplica
+from harness.contracts.system import Administrable, FlushesInTime, System, TargetLimits
 from harness.runs.experiment import Experiment
 from harness.scenarios import find_by_name
 from harness.simulation.randomness import RandomTree
+from nemesis.attainable import Attainable
+from nemesis.driver import OF_CONTROLLERS
 from nemesis.fault import Fault
 from nemesis.schedule import random_schedule
 
@@ -15,8 +17,7 @@ from nemesis.schedule import random_schedule
 def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
     """Returns the faults of a run: the explicit schedule, or one drawn from the seed; none for a scenario."""
     nemesis = experiment.nemesis
-    is_drawn = nemesis.faults or nemesis.templates
-    if experiment.schedule or experiment.scenario or not is_drawn:
+    if not _is_drawn(experiment):
         return _scaled(experiment.schedule, experiment.time_scale)
     system = experiment.system_under_test
     drawn = random_schedule(
@@ -32,7 +33,44 @@ def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
         brokers=[f"b{number}" for number in range(1, experiment.cluster.brokers + 1)],
         observes_nodes=experiment.environment.is_simulated,
     )
-    return _scaled(drawn, experiment.time_scale)
+    return _attainable(experiment).of(_scaled(drawn, experiment.time_scale))
+
+
+def _is_drawn(experiment: Experiment) -> bool:
+    nemesis = experiment.nemesis
+    is_random = bool(nemesis.faults or nemesis.templates)
+    return is_random and not experiment.schedule and not experiment.scenario
+
+
+def _attainable(experiment: Experiment) -> Attainable:
+    """Returns what the system of an experiment has of what drawn faults are about."""
+    system = experiment.system_under_test
+    return Attainable(
+        impossible_targets=tuple(impossible_targets(system)),
+        has_controllers=system.has_controllers,
+        has_unclean_elections=not _refuses_unclean(system),
+        flush_interval_ms=(
+            system.flush_interval_ms(experiment.properties)
+            if isinstance(system, FlushesInTime)
+            else None
+        ),
+        until_ms=experiment.main_phase_ms,
+    )
+
+
+def _refuses_unclean(system: System) -> bool:
+    """Whether a system elects leaders on request, but never an unclean one."""
+    if not isinstance(system, Administrable) or ElectLeader.name not in system.actions:
+        return False
+    return bool(system.refusal(ElectLeader(topic="t", partition=0, unclean=True)))
+
+
+def impossible_targets(system: System) -> dict[str, str]:
+    """Returns why selectors can mean no node of a system, by selector without a partition."""
+    found = dict(system.impossible_targets()) if isinstance(system, TargetLimits) else {}
+    if not system.has_controllers:
+        found |= dict.fromkeys(OF_CONTROLLERS, f"the system {system.name!r} has no controllers")
+    return found
 
 
 def _actions(experiment: Experiment, system: Administrable) -> tuple[str, ...]:
@@ -60,7 +98,7 @@ def _deciding(experiment: Experiment) -> tuple[object, ...]:
         experiment.topic,
         experiment.cluster.brokers,
         experiment.cluster.controllers,
-        experiment.system_under_test.has_controllers,
+        _attainable(experiment) if _is_drawn(experiment) else None,
         experiment.space,
     )
 

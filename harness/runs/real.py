@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 
 from checkers.kernels.consumer_group import group_counters
 from harness.contracts.cluster import AddRow, Deployment
-from harness.contracts.system import EVENTS_FILE, FaultLimits, NodeFiles, ProgramFiles
+from harness.contracts.system import EVENTS_FILE, FaultLimits, NodeFiles, ProgramFiles, System
 from harness.contracts.violation import Violation
 from harness.environments.request import ClusterRequest, EnvironmentRequest
 from harness.errors import UsageError
@@ -25,7 +25,7 @@ from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
 from harness.runs.metrics_file import MetricsFile
 from harness.runs.phases import Phases, Progress
-from harness.runs.planned import planned_faults, planned_schedule
+from harness.runs.planned import impossible_targets, planned_faults, planned_schedule
 from harness.runs.promises import record_end, record_promises
 from harness.runs.replica_logs import LastReplicaStates, record_logs
 from harness.runs.result import RunResult
@@ -35,6 +35,7 @@ from harness.scenarios import find_by_name
 from harness.scenarios.steps import Scenario, ScenarioStuck
 from harness.simulation.randomness import RandomTree
 from nemesis.driver import Nemesis
+from nemesis.fault import Fault
 from nemesis.mechanism import Injector
 from results.layout import RunFiles
 from workloads.registry import CLIENTS
@@ -42,6 +43,8 @@ from workloads.registry import CLIENTS
 START_LIMIT_MS = 60_000
 SCENARIO_LIMIT_MS = 300_000
 LOG_READING_LIMIT_S = 60
+PATIENCE_SHARE = 0.25
+"""After this share of the final phase clients no longer wait for recovery. The rest is for what they try then."""
 NODES_FOLDER = "nodes"
 
 Mechanisms = Sequence[Mapping[str, Mapping[str, Any]]]
@@ -135,7 +138,24 @@ def check_possible(experiment: Experiment, seeds: Iterable[int]) -> None:
                     raise UsageError(
                         f"fault {fault.id}: {name!r} is not possible here: {impossible[name]}"
                     )
+            _check_targets(fault, system)
     check_programs(experiment)
+
+
+def _check_targets(fault: Fault, system: System) -> None:
+    """Raises `UsageError` if a fault can find no target in any cluster of a system."""
+    impossible = impossible_targets(system)
+    groups = [selector for group in fault.params.get("groups", ()) for selector in group]
+    for selector in (*fault.targets, *groups):
+        name = selector.partition(":")[0]
+        if name in impossible:
+            raise UsageError(
+                f"fault {fault.id}: the target {selector!r} is no node here: {impossible[name]}"
+            )
+    if not system.has_controllers and tuple(fault.params.get("planes", ())) == ("controller",):
+        raise UsageError(
+            f"fault {fault.id}: there are no packets of controllers: the system {system.name!r} has no controllers"
+        )
 
 
 def check_programs(experiment: Experiment) -> None:
@@ -292,7 +312,8 @@ class _RealRun:
             main_limit_ms = 2 * experiment.main_phase_ms + start_limit_ms
             await self._within("main", self.phases.main(self.result.schedule), main_limit_ms)
         self.progress("final", 0.0)
-        await self._within("final", self.phases.final(), experiment.final_phase_max_ms)
+        limit_ms = experiment.final_phase_max_ms
+        await self._within("final", self.phases.final(limit_ms * PATIENCE_SHARE), limit_ms)
 
     async def _record_logs(self) -> list[str]:
         """Records the logs of the replicas; returns those that could not be read."""

@@ -207,6 +207,15 @@ def test_a_replica_that_still_receives_something_is_not_left_out() -> None:
 GOOD = [at(50, 1, [1, 2, 3])]
 
 
+def test_leaders_that_come_and_go_are_no_progress_if_none_of_them_serves_a_client() -> None:
+    flapping = [at(50, 1, [1, 2, 3]), at(150, -1, [1, 2, 3]), at(170, 2, [1, 2, 3])]
+    in_vain = [final(0, "append", 105, 150), final(1, "append", 151, 199)]
+    assert form(partition_states=flapping, operations=in_vain) == NOT_SERVED
+    served = [*in_vain[:1], final(1, "append", 151, 199, outcome="ok")]
+    assert form(partition_states=flapping, operations=served) == ""
+    assert form(partition_states=flapping) == "", "no client tried"
+
+
 @pytest.mark.parametrize(
     ("operations", "expected"),
     [

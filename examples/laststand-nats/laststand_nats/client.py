@@ -39,7 +39,8 @@ NO_EPOCH = -1
 NO_MESSAGE = 10037
 NAME_IN_USE = 10058
 NOT_FOUND = 10059
-ATTEMPTS = 5
+ATTEMPTS = 20
+ASK_AGAIN_S = 0.25
 DUPLICATES_NS = 120_000_000_000
 
 
@@ -143,15 +144,18 @@ class NatsClient:
         return True
 
     async def is_gone(self, stream: str) -> bool:
-        """Whether the cluster says that it has no such stream; asks again while it does not respond."""
+        """Whether the leader of the metadata says that there is no such stream; asks until an answer counts.
+
+        A server that still has a stream which the others have forgotten answers too, and names no leader.
+        """
         for _ in range(ATTEMPTS):
             try:
-                await self.info(stream)
+                if _leader(await self.info(stream)):
+                    return False
             except Failed as failed:
                 if failed.code == NOT_FOUND:
                     return True
-            else:
-                return False
+            await asyncio.sleep(ASK_AGAIN_S)
         return False
 
     def close(self) -> None:

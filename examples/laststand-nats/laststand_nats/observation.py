@@ -49,6 +49,7 @@ class ServerReports(PolledViews):
         )
         for stream in self._seen:
             if await client.is_gone(stream):
+                self.report_gone(stream)
                 self.report_violation(
                     f"the stream {stream} is gone: its creation was acknowledged, and at the end of the run the"
                     " leader of the cluster's metadata does not know it"

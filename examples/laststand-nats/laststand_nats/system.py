@@ -47,6 +47,11 @@ ROUTES = 1
 OWN = ("server_name", "listen", "host", "port", "http", "jetstream.store_dir", "cluster.name")
 OWN_PREFIXES = ("cluster.listen", "cluster.routes", "accounts")
 NO_CLOCK = "nats-server reads the clock without the C library, so no preloaded library can move it"
+NO_ISR = "JetStream has no ISR: a majority of a stream's servers commits; use leader or follower"
+SYNC_INTERVAL, SYNC_DEFAULT = "jetstream.sync_interval", "2m"
+UNITS_MS = {"h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+ELECTION_MS = 9000
+"""A follower waits 4 to 9 seconds for its leader before it elects another."""
 KAFKA_FILES = "it counts Kafka's record batches, and JetStream keeps blocks of its own"
 
 
@@ -66,7 +71,6 @@ class NatsJetStream:
     timings = ("fast",)
     switchable_rules = ()
     time_scale = 4.0
-    """Followers wait 4 to 9 seconds for their leader before they elect another."""
     versions = program.KNOWN
     default_version = program.DEFAULT
     actions = administration.ACTIONS
@@ -154,6 +158,21 @@ class NatsJetStream:
         clocks = ("clock_step", "clock_drift", "clock_strobe")
         kafka = ("power.keep_records", "power.torn_bytes")
         return dict.fromkeys(clocks, NO_CLOCK) | dict.fromkeys(kafka, KAFKA_FILES)
+
+    def election_timeout_ms(self, timings: str, properties: Mapping[str, str]) -> float:
+        """Returns the longest time without a leader before an election, which no property changes."""
+        return ELECTION_MS
+
+    def impossible_targets(self) -> Mapping[str, str]:
+        """Returns which states of Kafka's partitions a stream never has."""
+        isr = dict.fromkeys(("isr_member", "isr_follower", "last_in_isr"), NO_ISR)
+        return {**isr, "elr_member": "JetStream has no eligible leader replicas"}
+
+    def flush_interval_ms(self, properties: Mapping[str, str]) -> float:
+        """Returns `sync_interval`; the server knows durations such as 1h, 2m, 10s and 100ms."""
+        interval = properties.get(SYNC_INTERVAL, SYNC_DEFAULT)
+        found = re.fullmatch(r"(\d+)(h|m|s|ms)", interval)
+        return int(found[1]) * UNITS_MS[found[2]] if found else 0
 
     # -- what the harness reads and requests
 

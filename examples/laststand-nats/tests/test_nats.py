@@ -19,7 +19,7 @@ from harness.history.op import Outcome
 
 pytest.importorskip("nats", reason="nats-py is not installed")
 
-from laststand_nats import administration, program, store
+from laststand_nats import administration, client, program, store
 from laststand_nats.client import Failed, NatsClient
 from laststand_nats.observation import view_in
 from laststand_nats.system import SYSTEM
@@ -75,6 +75,15 @@ def test_what_cannot_be_expressed_is_refused_with_the_reason() -> None:
     assert "without the C library" in impossible["clock_step"]
     assert "Kafka's record batches" in impossible["power.keep_records"]
     assert "power" not in impossible
+
+
+def test_what_a_stream_never_has_and_how_long_it_does_not_flush_are_stated() -> None:
+    impossible = SYSTEM.impossible_targets()
+    assert "use leader or follower" in impossible["last_in_isr"]
+    assert not {"leader", "follower", "last_known_leader"} & set(impossible)
+    for value, interval_ms in (("always", 0), ("90s", 90_000), ("1h", 3_600_000), ("5ms", 5)):
+        assert SYSTEM.flush_interval_ms({"jetstream.sync_interval": value}) == interval_ms
+    assert SYSTEM.flush_interval_ms({}) == 120_000
 
 
 def test_the_reason_of_an_end_is_its_last_fatal_line() -> None:
@@ -158,14 +167,20 @@ def test_a_server_without_streams_and_leader_has_an_empty_view() -> None:
     ("answers", "is_gone"),
     [
         ([Failed("request-timed-out"), Failed("refused", code=10059)], True),
-        ([Failed("refused", code=10008), {"state": {}}], False),
-        ([Failed("request-timed-out")] * 9, False),
+        ([Failed("refused", code=10008), {"cluster": {"leader": "b1"}}], False),
+        ([{"cluster": {}}, {}, Failed("refused", code=10059)], True),
+        ([{"cluster": {}}] * client.ATTEMPTS, False),
+        ([Failed("request-timed-out")] * client.ATTEMPTS, False),
     ],
 )
-def test_a_stream_is_gone_only_if_the_cluster_says_so(answers: list[Any], is_gone: bool) -> None:
+def test_a_stream_is_gone_only_if_the_leader_of_the_metadata_says_so(
+    answers: list[Any], is_gone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that still has a forgotten stream answers without naming a leader."""
+    monkeypatch.setattr(client, "ASK_AGAIN_S", 0)
     left = iter(answers)
-    client = Answers(lambda subject, payload: next(left))
-    assert asyncio.run(client.is_gone("t-0")) is is_gone
+    asking = Answers(lambda subject, payload: next(left))
+    assert asyncio.run(asking.is_gone("t-0")) is is_gone
 
 
 # -- administration

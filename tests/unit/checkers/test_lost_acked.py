@@ -283,3 +283,21 @@ def test_what_the_last_leader_may_hold_beyond_the_final_reads_is_not_known_to_be
     )
     found = {anomaly.id for anomaly in judge_run(tables, RunContext()).anomalies}
     assert found & {"unseen", "lost-acked-write"} == {identifier}
+
+
+NO_LOG = state(90, -1, [], epoch=0, replicas=[])
+
+
+@pytest.mark.parametrize(
+    ("last", "identifier"),
+    [(NO_LOG, "lost-acked-write"), (state(90, -1, [], epoch=0), "unseen")],
+)
+@pytest.mark.parametrize("offset", [0, None])
+def test_a_log_that_is_gone_has_lost_what_it_acknowledged_and_one_that_cannot_be_read_has_not(
+    last: dict[str, Any], identifier: str, offset: int | None
+) -> None:
+    tables = run([append(0, offset, at=1)], states=[state(0, 1, [1, 2], epoch=0), last])
+    context = replace(RunContext(), final_phase_complete=False)
+    (found,) = [one for one in judge_run(tables, context).anomalies if one.level == "durability"]
+    assert found.id == identifier
+    assert ("the log itself is gone" in found.sentence) is (identifier == "lost-acked-write")

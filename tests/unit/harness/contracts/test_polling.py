@@ -51,8 +51,21 @@ class Followed:
         line = {"at_ns": at_ns, "node": node, "event": "view", **fields}
         self.observation.take(self.observation.parse(json.dumps(line).encode()), at_ns)
 
+    def of(self, table: str) -> list[tuple[Any, ...]]:
+        return [row[1:] for row in self.rows if row[0] == table]
+
     def states(self) -> list[tuple[Any, ...]]:
-        return [(row[1], row[2], row[6], row[7], row[10], row[11]) for row in self.rows]
+        return [
+            (row[0], row[1], row[5], row[6], row[9], row[10]) for row in self.of("replica_states")
+        ]
+
+    def brokers(self) -> list[tuple[Any, ...]]:
+        """Returns when which broker changed how, and in which epoch."""
+        return [(row[0], row[2], row[3], row[4]) for row in self.of("broker_states")]
+
+    def partitions(self) -> list[tuple[Any, ...]]:
+        """Returns when the partition had which leader, ISR, last-known leader and replicas."""
+        return [(row[0], row[4], row[7], row[9], row[10]) for row in self.of("partition_states")]
 
 
 # -- the observation
@@ -100,9 +113,53 @@ def test_a_replica_that_was_removed_is_offline_and_one_that_is_unknown_is_not() 
     followed = Followed()
     followed.take("b1", view("b1", end=5), 1)
     followed.take("b1", None, 2)
-    assert len(followed.rows) == 1, "a node that does not respond may still have its replica"
+    assert len(followed.states()) == 1, "a node that does not respond may still have its replica"
     followed.take("b1", NodeView(serves=True), 3)
     assert followed.states()[1:] == [(3, "b1", 5, 5, "offline", "down")]
+
+
+def test_a_process_that_serves_is_a_registration_and_one_that_stops_responding_is_fenced() -> None:
+    followed = Followed()
+    for at_ns, seen in enumerate((view("b1", end=5), view("b1", end=5), None, view("b1", end=5))):
+        followed.take("b1", seen, at_ns)
+    followed.observation.node_went_down("b1", 8)
+    followed.take("b1", view("b1", end=5), 9)
+    assert followed.brokers() == [
+        (0, 1, 0, "registered"),
+        (2, 1, 0, "fenced"),
+        (3, 1, 0, "unfenced"),
+        (8, 1, 0, "fenced"),
+        (9, 1, 1, "registered"),
+    ]
+    offsets = [row[2] for row in followed.rows if row[0] != "replica_states"]
+    assert offsets == sorted(set(offsets))
+
+
+def test_leaders_and_replicas_become_rows_when_they_change_and_who_keeps_up_does_not() -> None:
+    followed = Followed()
+    followed.take("b1", view("b1", end=5), 1)
+    followed.take("b1", view("b1", end=6, current=("b1",)), 2)
+    assert followed.view.partitions["t-0"].isr == (1,), "final phases wait for all of them"
+    followed.take("b1", view("", end=6), 3)
+    followed.take("b2", view("", end=6), 4)
+    assert followed.view.partitions["t-0"].last_known_elr == (1,)
+    followed.take("b2", view("b2", end=6), 5)
+    everyone = [1, 2, 3]
+    assert followed.partitions() == [
+        (1, 1, everyone, [], everyone),
+        (3, -1, everyone, [1], everyone),
+        (5, 2, everyone, [], everyone),
+    ]
+
+
+def test_a_log_that_is_gone_has_no_replicas_in_its_last_row() -> None:
+    followed = Followed()
+    line = json.dumps({"at_ns": 9, "node": "b1", "event": "gone", "log": "t-0"}).encode()
+    followed.observation.take(followed.observation.parse(line), 1)
+    assert followed.partitions() == [], "it was never there"
+    followed.take("b1", view("b1", end=5), 2)
+    followed.observation.take(followed.observation.parse(line), 9)
+    assert followed.partitions()[-1] == (9, -1, [], [], [])
 
 
 def test_a_violation_is_passed_on() -> None:
@@ -149,8 +206,10 @@ def test_every_node_has_a_view_and_one_that_does_not_respond_an_empty_one() -> N
             await asyncio.sleep(0)
         source.close()
         source.report_violation("it is gone")
-        last = json.loads((await source.read())["b1"].splitlines()[-1])
-        assert (last["event"], last["sentence"]) == ("violation", "it is gone")
+        source.report_gone("t-0")
+        *_, first, last = map(json.loads, (await source.read())["b1"].splitlines())
+        assert (first["event"], first["sentence"]) == ("violation", "it is gone")
+        assert (last["event"], last["log"]) == ("gone", "t-0")
         return found
 
     events = asyncio.run(first_events())

@@ -170,4 +170,4 @@ def test_a_partition_has_ten_election_timeouts_to_make_progress() -> None:
     assert promised_context(slower).stuck_after_ms == 14_000
     assert promised_context(Experiment(timings="kafka")).stuck_after_ms == 90_000
     kafka = Experiment(system="apache-kafka", on="local")
-    assert promised_context(kafka).stuck_after_ms == 0, "nothing is known of its timeouts"
+    assert promised_context(kafka).stuck_after_ms == 4 * 10 * 3000, "Apache Kafka is slower"

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.errors import UsageError
 from harness.runs.experiment import Experiment, NemesisConfig
-from harness.runs.real import client_versions
+from harness.runs.planned import planned_schedule
+from harness.runs.real import _check_targets, client_versions
 from harness.runs.record import check_world
 from harness.systems.reference.adapter import ReferenceSystem
 from nemesis.fault import Fault
@@ -73,3 +75,53 @@ def test_a_system_can_refuse_one_parameter_of_a_fault(monkeypatch: pytest.Monkey
     limited = replace(plain, fault="stop", params={"grace_ms": 5})
     with pytest.raises(UsageError, match=r"fault f: 'stop\.grace_ms' is not possible here: why"):
         check_world(replace(LOCAL, schedule=(limited,)), 1)
+
+
+class WithoutIsr(ReferenceSystem):
+    """The reference system, as if it had neither an ISR nor controllers."""
+
+    has_controllers = False
+
+    def impossible_targets(self) -> dict[str, str]:
+        return {"last_in_isr": "there is no ISR"}
+
+
+@pytest.mark.parametrize(
+    ("name", "targets", "params", "why"),
+    [
+        (
+            "kill",
+            ("last_in_isr:t-0",),
+            {},
+            "the target 'last_in_isr:t-0' is no node here: there is no ISR",
+        ),
+        ("kill", ("b1", "active_controller"), {}, "the system 'reference' has no controllers"),
+        ("isolate", ("b1",), {"planes": ("controller",)}, "there are no packets of controllers"),
+    ],
+)
+def test_a_fault_that_can_find_no_target_is_refused_with_the_reason(
+    name: str, targets: tuple[str, ...], params: Any, why: str
+) -> None:
+    fault = Fault(id="f", fault=name, targets=targets, at_ms=1, for_ms=1, params=params)
+    _check_targets(fault, ReferenceSystem())
+    _check_targets(replace(fault, targets=("leader:t-0",), params={}), WithoutIsr())
+    with pytest.raises(UsageError, match=f"^fault f: .*{why}"):
+        _check_targets(fault, WithoutIsr())
+
+
+def test_what_is_drawn_for_a_system_without_isr_and_controllers_can_find_its_targets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    experiment = replace(
+        LOCAL,
+        nemesis=NemesisConfig(faults=("cut", "isolate", "pause", "kill")),
+        duration_ms=20_000,
+    )
+    drawn = [fault for seed in range(20) for fault in planned_schedule(experiment, seed)]
+    monkeypatch.setattr(Experiment, "system_under_test", WithoutIsr())
+    fitted = [fault for seed in range(20) for fault in planned_schedule(experiment, seed)]
+    assert any("last_in_isr:t-0" in fault.targets for fault in drawn)
+    assert any(fault.params.get("planes") == ("controller",) for fault in drawn)
+    assert [fault.at_ms for fault in fitted] == [fault.at_ms for fault in drawn]
+    for fault in fitted:
+        _check_targets(fault, WithoutIsr())

@@ -2,8 +2,6 @@ import pytest
 
 from harness.contracts.system import Node, Settings
 from harness.errors import UsageError
-from harness.runs.experiment import Experiment
-from harness.runs.promises import promised_context
 from harness.systems.apache_kafka.command import HEAP_MIB
 from harness.systems.apache_kafka.properties import (
     OWN_PROPERTIES,
@@ -151,9 +149,3 @@ def test_the_longest_timeout_of_sessions_and_elections_is_known(
     timings: str, given: dict[str, str], expected_ms: float
 ) -> None:
     assert election_timeout_ms(timings, given) == expected_ms
-
-
-def test_a_partition_of_apache_kafka_may_be_stuck() -> None:
-    """Ten election timeouts, times what Kafka is slower than the reference system."""
-    experiment = Experiment(system="apache-kafka", version="4.1.2", on="local", timings="fast")
-    assert promised_context(experiment).stuck_after_ms == 4 * 10 * 3000
