@@ -51,7 +51,7 @@ class Outcome:
 
 @cache
 def source_of(module: str) -> str:
-    """Returns the digest of a module's text; comments and docstrings do not count."""
+    """Returns the digest of a module's text; what only people read does not count."""
     return sha256(meaning_of((ROOT / module).read_text()).encode()).hexdigest()[:12]
 
 

@@ -19,7 +19,7 @@ class Entry:
     """Cases of one kind that were judged with one text of the code.
 
     Attributes:
-        text: Digest of the code, without comments and docstrings.
+        text: Digest of the code, without what only people read.
         first: The first case; the others follow.
         wrong: A line for each wrong case.
         unknown: The number of unknown verdicts by reason.
@@ -38,7 +38,7 @@ class Entry:
 
 
 def digest(parts: tuple[str, ...]) -> str:
-    """Returns a digest of what some code does: comments and docstrings do not count.
+    """Returns a digest of what some code does: what only people read does not count.
 
     Args:
         parts: Folders, or modules with all that they import from their top-level package.
@@ -54,12 +54,14 @@ def digest(parts: tuple[str, ...]) -> str:
 
 
 def meaning_of(text: str) -> str:
-    """Returns what a module does, as text without its comments, docstrings and layout."""
+    """Returns what a module does, as text without comments, docstrings, layout and sentences for people."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
             node.body = [one for one in body if not _is_docstring(one)]  # type: ignore[attr-defined]
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            node.value = " "
     return ast.dump(tree)
 
 

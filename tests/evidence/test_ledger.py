@@ -39,7 +39,7 @@ def test_a_changed_constant_begins_a_new_entry_and_a_comment_does_not(
 ) -> None:
     path = tmp_path / "ledger.jsonl"
     add(path, 0, 10, Cases())
-    module.write_text('"""Says more."""\n\nLIMIT = 1  # and why\n')
+    module.write_text('"""Says more."""\n\nLIMIT = 1  # and why\n\n"And says it twice."\n')
     add(path, 10, 10, Cases())
     assert [entry.count for entry in ledger.entries(path)] == [20]
     module.write_text("LIMIT = 2\n")
