@@ -234,9 +234,21 @@ def _replicas(tape: _Tape, kept: int, full: int) -> None:
         )
 
 
+_EVIDENCE_OF_HOSTS = {
+    "hosts": ["b1", "b2", "b3", "c1", "c2", "c3"],
+    "in_force_ms": 47.14,
+    "packets": 74,
+    "packets_at": {"b1": 0, "b2": 9, "b3": 8, "c1": 30, "c2": 0, "c3": 27},
+    "probe": {"from": "b1", "ms": 251.843, "outcome": "timeout", "to": "b3"},
+    "skew_ms": 26.57,
+    "took_ms": 65.97,
+}
+"""As long as in containers."""
+
+
 def _faults(tape: _Tape, kept: int) -> None:
     tape.fault(
-        "f0", "isolate", ["b2"], 1500, 6500, {"frames_held": 41, "connects_refused": 7},
+        "f00-reset_connections_of_controllers", "isolate", ["b2"], 1500, 6500, _EVIDENCE_OF_HOSTS,
         targets=["isr_follower:t-0"],
     )  # fmt: skip
     tape.fault(
@@ -249,7 +261,13 @@ def _faults(tape: _Tape, kept: int) -> None:
         targets=["last_in_isr:t-0"], params={"mode": "prefix", "keep_records": kept},
     )  # fmt: skip
     tape.fault(
-        "f4", "heal", [], 6500, 6510, {"healed": ["f0", "f1"]}, params={"faults": ["f0", "f1"]}
+        "f4",
+        "heal",
+        [],
+        6500,
+        6510,
+        {"healed": ["f00-reset_connections_of_controllers", "f1"]},
+        params={"faults": ["f00-reset_connections_of_controllers", "f1"]},
     )
     tape.fault("f5", "start", ["b1"], 6600, None, {"incarnation": 2})
 

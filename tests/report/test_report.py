@@ -117,7 +117,7 @@ def test_the_narrative_lists_events_in_order(run_dir):
     story = [entry.title for entry in story_of(RunData(run_dir)).entries]
     expected = [
         "t-0 begins with leader b1",
-        "f0: Isolated b2 from all others",
+        "f00-reset_connections_of_controllers: Isolated b2 from all others",
         "b2 fenced",
         "b2 left the ISR of t-0",
         "f1: Isolated b3 from all others",
@@ -125,7 +125,7 @@ def test_the_narrative_lists_events_in_order(run_dir):
         "f3: Cut the power of b1 (mode: prefix, keep records: 5)",
         "t-0 has no leader",
         "c1: partition-without-leader",
-        "f0 is over (isolated b2 from all others)",
+        "f00-reset_connections_of_controllers is over (isolated b2 from all others)",
         "f5: Started b1",
         "b1 came back with log end 5 of t-0 (it had 10)",
         "b1 registered",
@@ -237,10 +237,10 @@ def test_an_allowed_loss_is_a_grey_line_without_a_label(run_dir):
 
 def test_faults_show_their_evidence_and_whether_they_took_effect(run_dir):
     text = page_of(run_dir).text
-    assert "aimed at isr_follower:t-0; evidence: frames held: 41, connects refused: 7" in text
+    assert "aimed at isr_follower:t-0; evidence: frames held: 33, connects refused: 5" in text
     assert "f2: Paused c2 it did not take effect; work waited: 0" in text
     windows = {window.fault_id: window for window in RunData(run_dir).fault_windows}
-    assert windows["f0"].end_ns == 6500 * MS
+    assert windows["f00-reset_connections_of_controllers"].end_ns == 6500 * MS
     assert windows["f3"].end_ns == 6601 * MS  # never healed: it lasts until b1 is started
     assert windows["f4"].begin_ns == windows["f4"].end_ns
 
