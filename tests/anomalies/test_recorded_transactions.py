@@ -242,7 +242,7 @@ def test_what_an_incomplete_final_phase_did_not_read_is_not_lost() -> None:
 
 def test_an_unclean_election_makes_a_loss_undecided() -> None:
     state = dict.fromkeys(TABLES["partition_states"].names, 0)
-    lists = dict.fromkeys(("isr", "elr", "last_known_elr", "replicas"), [1])
+    lists = {name: [1] for name in ("isr", "elr", "last_known_elr", "replicas")}
     row = {**state, **lists, "topic": "t", "flagged": True}
     states = pa.Table.from_pylist([row], schema=TABLES["partition_states"])
     events = Events()
@@ -264,7 +264,7 @@ def test_commits_during_faults_count() -> None:
     value = events.send(one, 0, A, 0)
     events.commit(one)
     events.closing(a=[(0, value)])
-    lists = dict.fromkeys(("targets", "resolved", "cut_short", "elects_uncleanly"), ["b1"])
+    lists = {name: ["b1"] for name in ("targets", "resolved", "cut_short")}
     fault = {name: False for name in TABLES["faults"].names} | lists
     fault |= {"allows_unclean": [], "reconfigures": [], "fault_id": "f", "fault": "kill"}
     fault |= {"params": "{}", "evidence": "{}", "took_effect": True, "elects_uncleanly": []}

@@ -14,6 +14,7 @@ that the transaction stays open, as after the death of a process.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -24,6 +25,12 @@ from harness.history.op import Completion, Outcome
 from workloads.clients.confluent_library import code_and_name, ended, library
 
 _T = TypeVar("_T")
+
+_LOGGER = logging.getLogger("laststand.librdkafka")
+"""Takes what librdkafka would print: with log_level 0 that is every fatal error, and being fenced is one."""
+_LOGGER.addHandler(logging.NullHandler())
+_LOGGER.propagate = False
+
 OK = Completion(outcome=Outcome.OK)
 
 
@@ -123,7 +130,8 @@ class ConfluentTransactionalProducer:
                         settings.delivery_timeout_ms, settings.transaction_timeout_ms
                     ),
                     "linger.ms": 0,
-                }
+                },
+                logger=_LOGGER,
             )
         return self._completed(lambda: self._producer.init_transactions(self._timeout_s))
 
