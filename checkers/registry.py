@@ -29,6 +29,7 @@ BUILT_IN: dict[str, metadata.EntryPoint] = {
             "checkers.kernels.producer_sessions:IDEMPOTENT_PRODUCER",
         ),
         ("consumer-group", "checkers.kernels.consumer_group:CONSUMER_GROUP"),
+        ("transactions", "checkers.kernels.transactions.checker:TRANSACTIONS"),
     )
 }
 """The checkers of this project."""

@@ -204,6 +204,14 @@ TRANSACTION_ROWS: tuple[Row, ...] = (
         "records",
         _KIP_98 + ", consume-transform-produce",
     ),
+    (
+        "zombie-commit",
+        "integrity",
+        "A transaction committed although another producer had taken its transactional id over before its commit"
+        " was requested.",
+        "transactions",
+        _KIP_98 + ", fencing of zombies",
+    ),
 )
 
 OF_TRANSACTIONS = frozenset(row[0] for row in TRANSACTION_ROWS)

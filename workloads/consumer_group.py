@@ -27,7 +27,8 @@ from harness.contracts.recorder import Recorder
 from harness.contracts.workload import Task
 from harness.history.op import Completion, OpKind, Outcome, ReadRecord
 from workloads.append import ProcessIds
-from workloads.clients.confluent import ConfluentClient, LibraryRecord, common_settings, library
+from workloads.clients.confluent import ConfluentClient, LibraryRecord
+from workloads.clients.confluent_library import common_settings, library
 from workloads.group import CommittedOffsets, GroupWorkloadConfig, Key, MemberEvents
 from workloads.values import read_record
 

@@ -10,6 +10,7 @@ WORKLOADS: Registry[WorkloadType] = Registry(
     built_in={
         "append": "workloads.append:APPEND",
         "consumer-group": "workloads.group_workload:CONSUMER_GROUP",
+        "transactions": "workloads.transactions:TRANSACTIONS",
     },
 )
 

@@ -31,6 +31,7 @@ from checkers.jobs.stored import (
 from checkers.kernels.compose import (
     PartitionJudgement,
     acked_during_faults,
+    committed_during_faults,
     compose,
     coordinator_states,
     judge_partition_safely,
@@ -215,7 +216,8 @@ def _row(
 
 def _row_of_run(run: int, tables: Mapping[str, pa.Table], context: RunContext) -> Row:
     judgement = judge_whole_run(tables, context)
-    return {"run": run, "judgement": judgement_to_json(judgement), "acked_during": 0}
+    acked = committed_during_faults(tables["transaction_events"], tables["faults"])
+    return {"run": run, "judgement": judgement_to_json(judgement), "acked_during": acked}
 
 
 def _judge_in_buckets(spark: Any, task: Task, arguments: Mapping[str, Any]) -> Row | None:

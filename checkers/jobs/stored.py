@@ -53,8 +53,8 @@ UNUSED_COLUMNS: dict[str, frozenset[str]] = {
 """Columns that no built-in checker reads, skipped unless a third-party checker runs. Whether topic and partition
 are those of the file is checked without reading them (`harness.history.parquet`)."""
 
-SHARED_TABLES = ("run_facts", "faults", "broker_states")
-"""Small tables of the whole run, which are checked once."""
+SHARED_TABLES = ("run_facts", "faults", "broker_states", "transaction_events")
+"""Tables of the whole run, which are checked once."""
 
 Task = dict[str, Any]
 """What one task judges: `run` (an index), `context`, `size`, and either `journal`, or `files`, `shared` and
@@ -122,7 +122,9 @@ def tasks_of(directory: Path, run: int, context: Mapping[str, Any]) -> list[Task
         if str(file.path) not in read_by_tasks:
             check_file(file)
     if of_run:
-        read = [file for file in files if file.table in tables_of(of_run)]
+        # Times of faults and of commits are needed as well, whatever the checkers read.
+        named = tables_of(of_run) | {"faults", "transaction_events"}
+        read = [file for file in files if file.table in named]
         size = sum(file.rows for file in read)
         data = [_as_data(file) for file in read]
         whole: Task = {"run": run, "context": context, "files": data, "shared": [], "size": size}

@@ -20,6 +20,7 @@ from checkers.kernels.history import INF_NS, is_word
 from checkers.kernels.left_out import NOTHING, LeftOut
 from checkers.kernels.levels import levels_of
 from checkers.kernels.partition_tables import PartitionTables, empty_table
+from checkers.kernels.refusals import int_column, text_column
 from checkers.kernels.vacuous_facts import (
     Extent,
     extent_of,
@@ -33,6 +34,7 @@ from checkers.registry import find_checkers
 from harness.contracts.checker import Checker, CheckerFinding
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
+from harness.history.op import TransactionEvent
 from harness.history.parquet import by_place, places_of
 from harness.history.schema import (
     COORDINATOR_STATES,
@@ -227,7 +229,8 @@ def judge_run(tables: Mapping[str, pa.Table], context: RunContext) -> Verdict:
         judgements.append(judge_whole_run(full, context))
     return compose(
         judgements,
-        acked_during_faults(full["operations"], full["faults"]),
+        acked_during_faults(full["operations"], full["faults"])
+        + committed_during_faults(full["transaction_events"], full["faults"]),
         full["faults"],
         full["violations"],
         context,
@@ -377,13 +380,7 @@ def _harmful(faults: pa.Table) -> list[dict[str, Any]]:
 
 def acked_during_faults(operations: pa.Table, faults: pa.Table) -> int:
     """Returns how many appends were acknowledged while a fault was in force, before the final phase."""
-    windows = [
-        (
-            row["invoked_ns"] if row["completed_ns"] is None else row["completed_ns"],
-            INF_NS if row["healed_ns"] is None else row["healed_ns"],
-        )
-        for row in _harmful(faults)
-    ]
+    windows = _windows(faults)
     if not windows:
         return 0
     words = operation_words(operations)
@@ -394,7 +391,39 @@ def acked_during_faults(operations: pa.Table, faults: pa.Table) -> int:
     if completed.null_count:
         acked &= completed.is_valid().to_numpy()
         completed = completed.fill_null(0)
-    times = np.sort(completed.to_numpy()[np.flatnonzero(acked)])
+    return _count_within(completed.to_numpy()[np.flatnonzero(acked)], windows)
+
+
+def committed_during_faults(transaction_events: pa.Table, faults: pa.Table) -> int:
+    """Returns how many transactions committed while a fault was in force, before the final phase.
+
+    Transactions that only poll have no commit to request, and do not count.
+    """
+    windows = _windows(faults)
+    if not windows or not transaction_events.num_rows:
+        return 0
+    event = text_column(transaction_events, "event")
+    transaction = int_column(transaction_events, "transaction")
+    requested = transaction[is_word(event, TransactionEvent.COMMIT_ASKED)]
+    counts = is_word(event, TransactionEvent.COMMITTED) & np.isin(transaction, requested)
+    counts &= ~transaction_events.column("final").to_numpy()
+    return _count_within(int_column(transaction_events, "at_ns")[counts], windows)
+
+
+def _windows(faults: pa.Table) -> list[tuple[int, int]]:
+    """Returns the spans of time in which faults were in force."""
+    return [
+        (
+            row["invoked_ns"] if row["completed_ns"] is None else row["completed_ns"],
+            INF_NS if row["healed_ns"] is None else row["healed_ns"],
+        )
+        for row in _harmful(faults)
+    ]
+
+
+def _count_within(moments: Any, windows: Iterable[tuple[int, int]]) -> int:
+    """Returns how many moments are in one of some spans of time (start, stop]."""
+    times = np.sort(moments)
     return sum(
         int(
             np.searchsorted(times, stop, side="right") - np.searchsorted(times, start, side="right")

@@ -33,6 +33,7 @@ from checkers.kernels.refusals import (
     require_no_nulls,
     require_words,
 )
+from checkers.kernels.transactions.validation import check_transaction_events
 from checkers.kernels.words import (
     APPEND,
     INFO,
@@ -229,7 +230,7 @@ def _at_rows(rows: I64, bad: Bools) -> Bools:
 
 
 def check_shared(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
-    """Checks the tables that all partitions share: `faults`, `broker_states` and the number of `run_facts`.
+    """Checks the tables of the whole run, and that `run_facts` has one row.
 
     Args:
         tables: Tables by name; a missing one counts as empty.
@@ -247,6 +248,10 @@ def check_shared(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
         require_no_nulls(brokers, TABLES["broker_states"], where)
         check_times(brokers, "at_ns", where)
         check_words(brokers, "change", BROKER_CHANGES, where)
+    events, where = tables.get("transaction_events"), name_of("transaction_events")
+    if events is not None and events.num_rows:
+        require_no_nulls(events, TABLES["transaction_events"], where)
+        check_transaction_events(events, where)
     facts = tables.get("run_facts")
     if facts is not None and facts.num_rows > 1:
         raise HistoryError(

@@ -49,3 +49,29 @@ class Recorder(Protocol):
     ) -> int:
         """Records an event of a consumer group (table `group_events`); returns its event index."""
         ...
+
+    def transaction_event(
+        self,
+        *,
+        transaction: int,
+        process: int,
+        event: str,
+        number: int = -1,
+        transactional_id: str = "",
+        group: str = "",
+        isolation: str = "",
+        topic: str = "",
+        partition: int = -1,
+        offset: int | None = None,
+        value: int = -1,
+        status: str = "",
+        error_code: int | None = 0,
+        error: str = "",
+        final: bool = False,
+    ) -> int:
+        """Records an event of a transaction (table `transaction_events`).
+
+        Returns:
+            Its event index: the number of the transaction for a begin, the value of the record for a send.
+        """
+        ...

@@ -25,6 +25,30 @@ class OpKind(StrEnum):
     """Requests the log end from the partition leader (list offsets, latest)."""
 
 
+class TransactionEvent(StrEnum):
+    """What happens in a transaction (table `transaction_events`)."""
+
+    INITIALISED = "initialised"
+    """A producer took over a transactional id; older producers with that id are fenced from then on."""
+    BEGIN = "begin"
+    SEND = "send"
+    """A record is about to be sent."""
+    SENT = "sent"
+    """The send of a record was acknowledged."""
+    POLL = "poll"
+    """A poll returned a record."""
+    OFFSET = "offset"
+    """A position of the consumer group is about to become part of the transaction."""
+    COMMIT_ASKED = "commit-asked"
+    """The commit is about to be requested."""
+    ABORT_ASKED = "abort-asked"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    """It certainly did not commit."""
+    UNKNOWN = "unknown"
+    """Its commit was requested, and it is not known whether it committed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """The end of one operation.

@@ -38,7 +38,7 @@ from harness.history.schema import (
 
 HISTORY_DIRECTORY = "history"
 MANIFEST_NAME = "manifest.json"
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 OLDEST_FORMAT_READ = 3
 """Older formats lack tables (`harness.history.schema.ADDED_IN`) and columns (`COLUMNS_ADDED_IN`), and are the same
 otherwise."""
@@ -63,6 +63,7 @@ CANONICAL_ORDER: dict[str, tuple[str, ...]] = {
     "run_facts": ("profile",),
     "marks": ("at_ns",),
     "replica_batches": ("topic", "partition", "base_offset", "broker"),
+    "transaction_events": ("event_index",),
 }
 """The order of each table; rows that tie keep the order in which they were recorded."""
 

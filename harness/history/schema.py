@@ -267,6 +267,65 @@ GROUP_EVENTS = pa.schema(
     ]
 )
 
+TRANSACTION_EVENTS = pa.schema(
+    [
+        _field(
+            "event_index",
+            _I64,
+            "unique among these events and the operations of the run; ascends in the order they happened",
+        ),
+        _field("at_ns", _I64, "when it happened"),
+        _field(
+            "transaction",
+            _I64,
+            "its number: the event_index of its begin; -1 for initialised, which belongs to none",
+        ),
+        _field("process", _I64, "logically single-threaded client process"),
+        _field(
+            "event",
+            _STR,
+            "initialised (a producer took the transactional id over), begin, send, sent (the acknowledgement of a"
+            " send), poll (one record that a poll returned), offset (a position of the group, committed with the"
+            " transaction), commit-asked, abort-asked, committed, aborted or unknown (how it ended)",
+        ),
+        _field(
+            "number", _I32, "place of the send, poll or offset in its transaction; otherwise -1"
+        ),
+        _field(
+            "transactional_id",
+            _STR,
+            "initialised, begin: id of the producer; empty for transactions that only poll, and other events",
+        ),
+        _field("group", _STR, "begin: consumer group whose positions it commits; empty for none"),
+        _field("isolation", _STR, "begin: read_committed or read_uncommitted, for its polls"),
+        _field("topic", _STR, "send, sent, poll, offset: topic name; otherwise empty"),
+        _field("partition", _I32, "send, sent, poll, offset: partition index; otherwise -1"),
+        _field(
+            "offset",
+            _I64,
+            "sent, poll: offset of the record; offset: the next one to consume; null if unknown",
+            nullable=True,
+        ),
+        _field(
+            "value",
+            _I64,
+            "send: its own event_index, which the record has as its value; sent: that of the send; poll: that in"
+            " the payload, -1 when it cannot be trusted; otherwise -1",
+        ),
+        _field("status", _STR, "poll: ok, corrupt or foreign; otherwise empty"),
+        _field(
+            "error_code",
+            _I32,
+            "aborted, unknown: Kafka error code; null for connection errors and timeouts",
+            nullable=True,
+        ),
+        _field(
+            "error", _STR, "aborted, unknown: short word for the error; empty if there was none"
+        ),
+        _field("final", _BOOL, "whether it belongs to the final phase (after the heal)"),
+    ]
+)
+
 VIOLATIONS = pa.schema(
     [
         _field("at_ns", _I64, "when it was noticed"),
@@ -352,10 +411,11 @@ TABLES: dict[str, pa.Schema] = {
     "run_facts": RUN_FACTS,
     "marks": MARKS,
     "replica_batches": REPLICA_BATCHES,
+    "transaction_events": TRANSACTION_EVENTS,
 }
 """Every table by name. New tables come last, because journals number the tables."""
 
-ADDED_IN: dict[str, int] = {"replica_batches": 4}
+ADDED_IN: dict[str, int] = {"replica_batches": 4, "transaction_events": 7}
 """The history format that a table belongs to from on, for tables that older formats lack: they read as empty."""
 
 NULLABLE_SINCE: dict[tuple[str, str], int] = {("broker_states", "clean"): 5}

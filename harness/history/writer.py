@@ -25,7 +25,7 @@ from harness.history.journal import (
     journal_path,
     tables_of,
 )
-from harness.history.op import Completion, OpKind, ReadRecord
+from harness.history.op import Completion, OpKind, ReadRecord, TransactionEvent
 from harness.history.parquet import history_directory, is_finished, write_tables
 
 FRAME_ROWS = 2000
@@ -215,6 +215,58 @@ class HistoryWriter:
         self._next_event_index = index + 1
         row = (index, at_ns, group, process, topic, partition, event, offset, refers_to, generation)
         self.add("group_events", row)
+        return index
+
+    def transaction_event(
+        self,
+        *,
+        at_ns: int,
+        transaction: int,
+        process: int,
+        event: TransactionEvent | str,
+        number: int = -1,
+        transactional_id: str = "",
+        group: str = "",
+        isolation: str = "",
+        topic: str = "",
+        partition: int = -1,
+        offset: int | None = None,
+        value: int = -1,
+        status: str = "",
+        error_code: int | None = 0,
+        error: str = "",
+        final: bool = False,
+    ) -> int:
+        """Records what a transaction did or received; see the table `transaction_events`.
+
+        The transaction of a begin and the value of a send are not known before, so what is given is ignored.
+
+        Returns:
+            The event_index: the number of the transaction for a begin, the value of the record for a send.
+        """
+        # Operations and events count together, so that a witness of a verdict has a number of its own.
+        index = self._next_op_index
+        self._next_op_index = index + 1
+        row = (
+            index,
+            at_ns,
+            index if event == TransactionEvent.BEGIN else transaction,
+            process,
+            event,
+            number,
+            transactional_id,
+            group,
+            isolation,
+            topic,
+            partition,
+            offset,
+            index if event == TransactionEvent.SEND else value,
+            status,
+            error_code,
+            error,
+            final,
+        )
+        self.add("transaction_events", row)
         return index
 
     def flush(self) -> None:

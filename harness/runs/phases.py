@@ -128,6 +128,12 @@ class RunRecorder:
             generation=generation,
         )
 
+    def transaction_event(self, *, transaction: int, process: int, event: str, **more: Any) -> int:
+        """Records an event of a transaction now."""
+        return self._history.transaction_event(
+            at_ns=self._now_ns(), transaction=transaction, process=process, event=event, **more
+        )
+
 
 class Phases:
     """The phases of one run.

@@ -19,6 +19,7 @@ from checkers.kernels.transactions.columns import (
 from checkers.transaction_anomalies import TRANSACTION_ROWS
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.verdict import Judgement
+from tests.anomalies.test_recorded_transactions import CASES as RECORDED
 
 History = tuple[Transaction, ...]
 
@@ -434,4 +435,4 @@ def test_a_finding_names_its_transactions_and_explains_itself(
 
 @pytest.mark.parametrize("identifier", [row[0] for row in TRANSACTION_ROWS])
 def test_every_anomaly_of_transactions_has_a_smallest_history(identifier: str) -> None:
-    assert identifier in {*LISTS, *LOGS}
+    assert identifier in {*LISTS, *LOGS, *RECORDED}

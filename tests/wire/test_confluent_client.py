@@ -10,7 +10,7 @@ confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka
 
 from harness.errors import UsageError  # noqa: E402
 from harness.history.op import Completion, Outcome  # noqa: E402
-from workloads.clients import confluent  # noqa: E402
+from workloads.clients import confluent_library  # noqa: E402
 from workloads.clients.confluent import (  # noqa: E402
     ConfluentClient,
     classify_append_error,
@@ -201,6 +201,6 @@ def test_the_reason_for_an_offset_reset_has_its_own_name() -> None:
 def test_without_the_package_one_sentence_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(confluent, "confluent_kafka", None)
+    monkeypatch.setattr(confluent_library, "confluent_kafka", None)
     with pytest.raises(UsageError, match=r"pip install laststand\[wire\]"):
         ConfluentClient(None, ("127.0.0.1:9",), request_timeout_ms=1, connect_timeout_ms=1)

@@ -31,7 +31,7 @@ Nothing here can run in the simulation: librdkafka has its own threads and socke
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
@@ -40,14 +40,18 @@ from typing import Any, TypeVar
 from kio.schema.errors import ErrorCode
 
 from harness.contracts.client import (
-    OFFSET_OUT_OF_RANGE,
     ClientType,
     FetchedBatch,
     PollResult,
 )
 from harness.contracts.host import ClientHost
-from harness.errors import UsageError
+from harness.contracts.transactions import Key, TransactionSettings
 from harness.history.op import Completion, Outcome
+from workloads.clients.confluent_library import code_and_name, common_settings, ended, library
+from workloads.clients.confluent_transactions import (
+    ConfluentTransactionalProducer,
+    committed_positions,
+)
 
 try:
     import confluent_kafka
@@ -55,7 +59,6 @@ try:
 except ImportError:
     confluent_kafka = None
 
-MISSING = "the client 'confluent' needs confluent-kafka, which is not installed: pip install laststand[wire]"
 ACKS_ALL = -1
 ATTEMPTS = 4
 """Delivery timeout in request timeouts; librdkafka's and Kafka's defaults (120 s and 30 s) have the same ratio."""
@@ -66,10 +69,6 @@ MESSAGES_MAX = 10_000
 NO_EPOCH = -1
 FETCH_BYTES = 16_384
 FETCH_WAIT_MS = 20
-SETUP_TIMEOUT_MIN_MS = 1_000
-"""The smallest `socket.connection.setup.timeout.ms` that librdkafka takes."""
-
-Key = tuple[str, int]
 _T = TypeVar("_T")
 
 _NEVER_APPENDED = frozenset(
@@ -85,37 +84,6 @@ _NEVER_APPENDED = frozenset(
     }
 )
 """Produce errors that prove, for a record that was sent at most once, that it was not appended."""
-
-
-def common_settings(
-    bootstrap: tuple[str, ...], *, request_timeout_ms: int, connect_timeout_ms: int
-) -> dict[str, Any]:
-    """Returns the librdkafka settings that producers and consumers share; every timeout is explicit."""
-    return {
-        "bootstrap.servers": ",".join(bootstrap),
-        "client.id": "laststand",
-        "enable.metrics.push": False,
-        "socket.timeout.ms": max(request_timeout_ms, 10),
-        "socket.connection.setup.timeout.ms": max(connect_timeout_ms, SETUP_TIMEOUT_MIN_MS),
-        "socket.nagle.disable": True,
-        "reconnect.backoff.ms": 20,
-        "reconnect.backoff.max.ms": 500,
-        "retry.backoff.ms": 20,
-        "retry.backoff.max.ms": 200,
-        "topic.metadata.refresh.fast.interval.ms": 50,
-        "log_level": 0,
-    }
-
-
-def library() -> Any:
-    """Returns the package confluent_kafka.
-
-    Raises:
-        UsageError: It is not installed.
-    """
-    if confluent_kafka is None:
-        raise UsageError(MISSING)
-    return confluent_kafka
 
 
 class ConfluentClient:
@@ -145,13 +113,21 @@ class ConfluentClient:
     ) -> None:
         library()
         self.request_timeout_ms = request_timeout_ms
+        self._more = settings or {}
+        self._make: Callable[[dict[str, Any]], ConfluentClient] = lambda more: ConfluentClient(
+            host,
+            bootstrap,
+            request_timeout_ms=request_timeout_ms,
+            connect_timeout_ms=connect_timeout_ms,
+            settings=self._more | more,
+        )
         self._common = {
             **common_settings(
                 bootstrap,
                 request_timeout_ms=request_timeout_ms,
                 connect_timeout_ms=connect_timeout_ms,
             ),
-            **(settings or {}),
+            **self._more,
         }
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="confluent")
         self._producers: dict[int, Any] = {}
@@ -177,6 +153,22 @@ class ConfluentClient:
     async def latest(self, topic: str, partition: int) -> Completion:
         """Requests the log end from the leader."""
         return await self._call(lambda: self._latest(topic, partition))
+
+    def transactional_producer(
+        self, settings: TransactionSettings
+    ) -> ConfluentTransactionalProducer:
+        """Makes a producer with a transactional id; it has connections of its own."""
+        return ConfluentTransactionalProducer(self._common, settings)
+
+    def isolated(self, isolation: str) -> "ConfluentClient":
+        """Makes a client whose reads have an isolation level; it is closed by itself."""
+        return self._make({"isolation.level": isolation})
+
+    async def committed(self, group: str, keys: Sequence[Key]) -> dict[Key, int] | None:
+        """Returns the committed positions of a group; None if they are not available."""
+        return await self._call(
+            lambda: committed_positions(self._common, group, keys, self.request_timeout_ms)
+        )
 
     def close(self) -> None:
         """Ends the client in the background, after the operation it is in; what waits to be sent is dropped."""
@@ -204,11 +196,11 @@ class ConfluentClient:
                 on_delivery=lambda error, message: reports.append((error, message)),
             )
         except BufferError:
-            return _ended(Outcome.FAIL, None, "_QUEUE_FULL")
+            return ended(Outcome.FAIL, None, "_QUEUE_FULL")
         except KafkaException as refused:
             error = refused.args[0]
             self._replace_if_fatal(acks, error)
-            return _ended(Outcome.FAIL, *_code_and_name(error))
+            return ended(Outcome.FAIL, *code_and_name(error))
         steps = int((ATTEMPTS * self.request_timeout_ms + MARGIN_MS) / 1e3 / POLL_STEP_S)
         for _ in range(steps):
             if reports:
@@ -216,13 +208,13 @@ class ConfluentClient:
             producer.poll(POLL_STEP_S)
         if not reports:
             self._discard(acks)
-            return _ended(Outcome.INFO, None, "no-delivery-report")
+            return ended(Outcome.INFO, None, "no-delivery-report")
         error, message = reports[0]
         if error is not None:
             self._replace_if_fatal(acks, error)
-            return classify_append_error(acks, *_code_and_name(error))
+            return classify_append_error(acks, *code_and_name(error))
         if acks == 0:
-            return _ended(Outcome.INFO, None, "no-ack-requested")
+            return ended(Outcome.INFO, None, "no-ack-requested")
         offset = message.offset()
         return Completion(
             outcome=Outcome.OK, offset=offset if offset is not None and offset >= 0 else None
@@ -237,7 +229,7 @@ class ConfluentClient:
                 cached=False,
             )
         except KafkaException as failed:
-            return _ended(Outcome.FAIL, *_code_and_name(failed.args[0]))
+            return ended(Outcome.FAIL, *code_and_name(failed.args[0]))
         return Completion(outcome=Outcome.OK, offset=high)
 
     def _producer(self, acks: int) -> Any:
@@ -305,10 +297,10 @@ class _Reader:
             records, end = self._read(key, timeout_ms)
         except KafkaException as failed:
             self._unassign(key)
-            return PollResult(completion=_ended(Outcome.FAIL, *_code_and_name(failed.args[0])))
+            return PollResult(completion=ended(Outcome.FAIL, *code_and_name(failed.args[0])))
         if not records and end is None:
             failure = self._pending.pop(key, None)
-            return PollResult(completion=failure or _ended(Outcome.FAIL, None, "client-timeout"))
+            return PollResult(completion=failure or ended(Outcome.FAIL, None, "client-timeout"))
         if records:
             self._read_up_to[key] = (records[-1].offset() + 1, _epoch_of(records[-1]))
         return PollResult(
@@ -361,7 +353,7 @@ class _Reader:
             return int(message.offset()) if of == key else end
         if message.topic() is None:
             of = key
-        self._pending[of] = _ended(Outcome.FAIL, *_code_and_name(error))
+        self._pending[of] = ended(Outcome.FAIL, *code_and_name(error))
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             # librdkafka has stopped reading this partition; only a new assignment starts it again.
             self._forget(of)
@@ -414,38 +406,7 @@ def classify_append_error(acks: int, code: int | None, name: str) -> Completion:
     """Returns how an append ended whose delivery report carries an error; see the module."""
     once = acks != ACKS_ALL
     certain = once and (name == "_PURGE_QUEUE" or code in _NEVER_APPENDED)
-    return _ended(Outcome.FAIL if certain else Outcome.INFO, code, name)
-
-
-def error_name(code: int, name: str, text: str) -> str:
-    """Returns the word for an error in a history.
-
-    With `auto.offset.reset=error` librdkafka hides the reason for the reset in the text of the error; a truncation
-    must not look like a mere reset.
-    """
-    if code < 0 and "truncation" in text.lower():
-        return "LOG_TRUNCATION"
-    if code < 0 and "offset out of range" in text.lower():
-        return OFFSET_OUT_OF_RANGE
-    if code >= 0:
-        try:
-            return str(ErrorCode(code).name).upper()
-        except ValueError:
-            return name
-    return name
-
-
-def _code_and_name(error: Any) -> tuple[int | None, str]:
-    """Returns Kafka's code (None for errors of the client itself) and a word for the error."""
-    word = error_name(error.code(), error.name(), error.str())
-    if error.code() >= 0:
-        return error.code(), word
-    is_out_of_range = word == OFFSET_OUT_OF_RANGE
-    return (int(ErrorCode.offset_out_of_range) if is_out_of_range else None), word
-
-
-def _ended(outcome: Outcome, code: int | None, error: str) -> Completion:
-    return Completion(outcome=outcome, error_code=code, error=error)
+    return ended(Outcome.FAIL if certain else Outcome.INFO, code, name)
 
 
 @dataclass(frozen=True, slots=True)

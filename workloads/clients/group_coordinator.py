@@ -1,4 +1,4 @@
-"""Requests of one member to the coordinator of its group, and what the coordinator's errors mean for the member.
+"""Requests to the coordinator of a group or of a transactional id, and what errors mean for a member of a group.
 
 The coordinator is found through any broker and found again after it has moved. Requests go over a connection of
 their own: a broker handles one request of a connection at a time, so a fetch that waits for records would delay a
@@ -14,7 +14,7 @@ from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import find_coordinator_request
 from workloads.clients.connections import Connections
 
-GROUP_KEY_TYPE = 0
+GROUP_KEY_TYPE, TRANSACTION_KEY_TYPE = 0, 1
 
 
 class Meaning(StrEnum):
@@ -46,14 +46,15 @@ _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILAB
 
 
 class CoordinatorClient:
-    """Finds the coordinator of a group and sends it requests. Mutable: connections and the known coordinator.
+    """Finds a coordinator and sends it requests. Mutable: connections and the known coordinator.
 
     Args:
         host: The client host it runs on.
         bootstrap: Addresses of brokers to query for the coordinator, in turn.
-        group: Name of the group.
+        group: Name of the group, or the transactional id.
         request_timeout_ms: After which a request counts as lost.
         connect_timeout_ms: After which a connection attempt is given up.
+        key_type: Which of both it is: `GROUP_KEY_TYPE` or `TRANSACTION_KEY_TYPE`.
     """
 
     def __init__(
@@ -64,8 +65,10 @@ class CoordinatorClient:
         *,
         request_timeout_ms: int,
         connect_timeout_ms: int,
+        key_type: int = GROUP_KEY_TYPE,
     ) -> None:
         self._group = group
+        self._key_type = key_type
         self._request_timeout_ms = request_timeout_ms
         self._address: str | None = None
         self._connections = Connections(host, bootstrap, connect_timeout_ms)
@@ -116,7 +119,7 @@ class CoordinatorClient:
         if connection is None:
             return
         request = find_coordinator_request.FindCoordinatorRequest(
-            key_type=GROUP_KEY_TYPE, coordinator_keys=(self._group,)
+            key_type=self._key_type, coordinator_keys=(self._group,)
         )
         response = await self._send(address, connection, request, self._request_timeout_ms)
         if response is not None and not response.coordinators[0].error_code:

@@ -13,6 +13,7 @@ On a real host a connection negotiates the version of every request with its nod
 passes messages as they are.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,11 @@ from harness.contracts.client import (
     ProducerSettings,
 )
 from harness.contracts.host import ClientHost, Connection
+from harness.contracts.transactions import (
+    READ_COMMITTED,
+    Key,
+    TransactionSettings,
+)
 from harness.history.op import Completion, Outcome
 from system_under_test.protocol.entities import fetch_of, fetch_partition, fetch_topic
 from system_under_test.protocol.errors import ErrorCode
@@ -36,10 +42,13 @@ from system_under_test.protocol.record_batch import (
     decode_records,
 )
 from workloads.clients.native_cluster import STALE_METADATA, ClusterClient, Leader
+from workloads.clients.native_isolation import visible_batches
 from workloads.clients.native_producer import GRACE_MS, NativeProducer
+from workloads.clients.native_transactions import NativeTransactionalProducer, stable_positions
 
 LATEST_TIMESTAMP = -1
 CONSUMER_REPLICA_ID = -1
+READ_COMMITTED_LEVEL = 1
 FOLLOWER_LAGS = "follower-lags"
 """The `error` of a poll whose position is beyond the follower's log."""
 
@@ -63,6 +72,9 @@ class NativeClient:
         connect_timeout_ms: int,
     ) -> None:
         self._host = host
+        self._bootstrap = bootstrap
+        self._connect_timeout_ms = connect_timeout_ms
+        self._is_read_committed = False
         self._cluster = ClusterClient(
             host,
             bootstrap,
@@ -74,6 +86,38 @@ class NativeClient:
     def producer(self, settings: ProducerSettings) -> NativeProducer:
         """Makes a producer that uses this client's connections."""
         return NativeProducer(self._cluster, settings)
+
+    def transactional_producer(self, settings: TransactionSettings) -> NativeTransactionalProducer:
+        """Makes a producer with a transactional id; it has connections of its own."""
+        return NativeTransactionalProducer(
+            self._host,
+            self._bootstrap,
+            settings,
+            request_timeout_ms=self._cluster.request_timeout_ms,
+            connect_timeout_ms=self._connect_timeout_ms,
+        )
+
+    def isolated(self, isolation: str) -> "NativeClient":
+        """Makes a client whose reads have an isolation level; it is closed by itself."""
+        client = NativeClient(
+            self._host,
+            self._bootstrap,
+            request_timeout_ms=self._cluster.request_timeout_ms,
+            connect_timeout_ms=self._connect_timeout_ms,
+        )
+        client._is_read_committed = isolation == READ_COMMITTED
+        return client
+
+    async def committed(self, group: str, keys: Sequence[Key]) -> dict[Key, int] | None:
+        """Returns the committed positions of a group; None if they are not available."""
+        return await stable_positions(
+            self._host,
+            self._bootstrap,
+            group,
+            keys,
+            request_timeout_ms=self._cluster.request_timeout_ms,
+            connect_timeout_ms=self._connect_timeout_ms,
+        )
 
     async def append(
         self, topic: str, partition: int, key: bytes, value: bytes, acks: int
@@ -142,42 +186,68 @@ class NativeClient:
         max_bytes: int,
         max_wait_ms: int,
     ) -> PollResult:
-        """Fetches once from a position, from the node that is given as the leader."""
+        """Fetches from a position, from the node that is given as the leader.
+
+        What transactions hide may fill a whole response. The client then fetches again behind it, as Kafka's
+        consumer does, so that a poll without records has reached the log end.
+        """
+        while True:
+            result, following = await self._fetch_visible(
+                leader, topic, partition, position, max_bytes=max_bytes, max_wait_ms=max_wait_ms
+            )
+            if following is None or following <= position or result.batches:
+                return result
+            position = following
+
+    async def _fetch_visible(
+        self,
+        leader: Leader,
+        topic: str,
+        partition: int,
+        position: int,
+        *,
+        max_bytes: int,
+        max_wait_ms: int,
+    ) -> tuple[PollResult, int | None]:
+        """Fetches once; returns what is visible, and the offset behind what was returned, if anything was."""
         connection = await self._cluster.open(leader.address)
         if connection is None:
             self._cluster.forget_leader(topic, partition)
-            return PollResult(completion=_never_sent(leader))
+            return PollResult(completion=_never_sent(leader)), None
         wanted = fetch_partition(partition, leader.leader_epoch, position, max_bytes)
         request = fetch_of(
             (fetch_topic(leader.topic_id, (wanted,)),), millis(max_wait_ms), max_bytes
         )
+        if self._is_read_committed:
+            request = replace(request, isolation_level=READ_COMMITTED_LEVEL)
         response = await self._request(connection, leader, request)
         if isinstance(response, str) or response.error_code or not response.responses:
             self._cluster.forget_leader(topic, partition)
-            return PollResult(completion=_failed(leader, response))
+            return PollResult(completion=_failed(leader, response)), None
         result = response.responses[0].partitions[0]
         if result.error_code:
             code = ErrorCode(result.error_code)
             if code in STALE_METADATA:
                 self._cluster.forget_leader(topic, partition)
-            return PollResult(completion=_refused(leader, code))
+            return PollResult(completion=_refused(leader, code)), None
+        fetched = _decode(result.records or b"")
+        aborted = (result.aborted_transactions or ()) if self._is_read_committed else ()
         batches = tuple(
             [
-                FetchedBatch(
-                    leader_epoch=header.leader_epoch, records=_from_position(records, position)
-                )
-                for header, records in _decode(result.records or b"")
+                FetchedBatch(leader_epoch=header.leader_epoch, records=visible)
+                for header, records in visible_batches(fetched, aborted)
+                if (visible := _from_position(records, position))
             ]
         )
-        return PollResult(
-            completion=Completion(
-                outcome=Outcome.OK,
-                end_offset=self._end_of(result.high_watermark, batches),
-                node=leader.host,
-                leader_epoch=leader.leader_epoch,
-            ),
-            batches=batches,
+        end = result.last_stable_offset if self._is_read_committed else result.high_watermark
+        completion = Completion(
+            outcome=Outcome.OK,
+            end_offset=self._end_of(end, batches),
+            node=leader.host,
+            leader_epoch=leader.leader_epoch,
         )
+        following = fetched[-1][0].last_offset + 1 if fetched else None
+        return PollResult(completion=completion, batches=batches), following
 
     def _end_of(self, high_watermark: int, batches: tuple[FetchedBatch, ...]) -> int | None:
         """Returns the log end that a response claims; None if it claims none.
@@ -200,7 +270,7 @@ class NativeClient:
             return _never_sent(leader)
         request = list_offsets_request.ListOffsetsRequest(
             replica_id=CONSUMER_REPLICA_ID,
-            isolation_level=0,
+            isolation_level=READ_COMMITTED_LEVEL if self._is_read_committed else 0,
             topics=(
                 list_offsets_request.ListOffsetsTopic(
                     name=topic,

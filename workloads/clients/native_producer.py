@@ -126,7 +126,7 @@ class _Delivery:
     def is_acknowledged(self) -> bool:
         return self.completion.outcome == Outcome.OK
 
-    def encode(self, producer_id: int) -> None:
+    def encode(self, producer_id: int, *, is_transactional: bool = False) -> None:
         """Encodes the batch with its present numbers."""
         self.data = encode_batch(
             self.batch.records,
@@ -134,6 +134,7 @@ class _Delivery:
             producer_id=producer_id,
             producer_epoch=self.epoch,
             base_sequence=self.first_sequence,
+            is_transactional=is_transactional,
         )
 
 
@@ -143,11 +144,19 @@ class NativeProducer:
     Args:
         cluster: Its connections and leaders.
         settings: How it sends.
+        transactional_id: Of a producer with transactions (`native_transactions`).
     """
 
-    def __init__(self, cluster: ClusterClient, settings: ProducerSettings) -> None:
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        settings: ProducerSettings,
+        *,
+        transactional_id: str | None = None,
+    ) -> None:
         self._cluster = cluster
         self._settings = settings
+        self._transactional_id = transactional_id
         self._producer_id = NO_PRODUCER
         self._epoch = 0
         self._next: dict[tuple[str, int], tuple[int, int]] = {}
@@ -261,7 +270,7 @@ class NativeProducer:
         delivery.first_sequence = sequence if epoch == self._epoch else 0
         following = (delivery.first_sequence + len(delivery.batch.records)) % SEQUENCE_COUNT
         self._next[key] = (self._epoch, following)
-        delivery.encode(self._producer_id)
+        delivery.encode(self._producer_id, is_transactional=self._transactional_id is not None)
 
     def _begin_epoch(self) -> None:
         """Begins the next epoch; after the last one comes another producer id."""
@@ -314,7 +323,7 @@ class NativeProducer:
                 report(delivery)
             return
         timeout_ms = self._cluster.request_timeout_ms
-        request = _request_of(deliveries, acks, timeout_ms)
+        request = _request_of(deliveries, acks, timeout_ms, self._transactional_id)
         for delivery in deliveries:
             delivery.sent += 1
         if acks == ACKS_NONE:
@@ -387,9 +396,11 @@ class NativeProducer:
         self._cluster.forget_leader(delivery.batch.topic, delivery.batch.partition)
 
 
-def _request_of(deliveries: Sequence[_Delivery], acks: int, timeout_ms: int) -> Any:
+def _request_of(
+    deliveries: Sequence[_Delivery], acks: int, timeout_ms: int, transactional_id: str | None
+) -> Any:
     timeout = millis(timeout_ms)
-    if len(deliveries) == 1:
+    if len(deliveries) == 1 and transactional_id is None:
         batch = deliveries[0].batch
         return produce_of(batch.topic, batch.partition, deliveries[0].data, acks, timeout)
     by_topic: dict[str, list[Any]] = {}
@@ -399,6 +410,7 @@ def _request_of(deliveries: Sequence[_Delivery], acks: int, timeout_ms: int) -> 
         )
         by_topic.setdefault(delivery.batch.topic, []).append(data)
     return produce_request.ProduceRequest(
+        transactional_id=transactional_id,
         acks=acks,
         timeout=timeout,
         topic_data=tuple(

@@ -8,5 +8,7 @@
 | `list_anomalies`, `log_anomalies`, `log_sequences`, `log_closing` | anomalies that need no cycle |
 | `edges`, `components`, `cycles` | dependencies, strongly connected components, kinds of cycles |
 | `isolation` | which isolation level each anomaly breaks |
+| `events`, `validation` | the table `transaction_events` as transactions; what it must hold |
+| `checker` | the checker `transactions` of our own runs |
 | `found` | what is stated before it is judged, and the words of sentences |
 """

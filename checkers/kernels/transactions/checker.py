@@ -1,0 +1,173 @@
+"""The checker `transactions`: the transactions of a run with isolation.level=read_committed and read_uncommitted.
+
+Consumers of both isolation levels may read beside each other. What those with `read_committed` received, together
+with all transactions of producers and the closing reads, is judged by Kafka's promise for that level. What those
+with `read_uncommitted` received is judged beside the same transactions by the promise for theirs, which allows
+records of aborted and of open transactions. A kind of anomaly that both judgements find is reported once.
+
+An unclean election removes records, committed positions and the states of transactions. No table shows which of
+them, so what may follow from one is undecided if there was any; only what nobody ever wrote stays forbidden. The
+same holds if a fault destroyed data of a replica and one replica may commit alone (min ISR 1).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from checkers.anomalies import ANOMALIES
+from checkers.kernels.evidence import seconds
+from checkers.kernels.transactions.check import check_log_transactions
+from checkers.kernels.transactions.columns import Transaction, transactions_of
+from checkers.kernels.transactions.events import (
+    Recorded,
+    as_transactions,
+    recorded_transactions,
+    without_polls,
+)
+from checkers.kernels.transactions.isolation import KAFKA_READ_COMMITTED, KAFKA_READ_UNCOMMITTED
+from harness.contracts.checker import CheckerFinding, CheckerReport
+from harness.contracts.run_context import RunContext
+from harness.contracts.verdict import Judgement, Witness
+from harness.history.op import TransactionEvent
+
+NO_COMMIT = "no transaction committed in the whole run"
+NEVER_LOST = frozenset({"phantom-value", "impossible-offset", "future-read"})
+"""What no lost data explains."""
+MAY_BE_LOST = (
+    "an unclean election, or a fault that destroyed the only copy, may have removed records, positions or markers"
+    " of transactions, and it is not known which"
+)
+
+
+class TransactionsChecker:
+    """The checker `transactions`; see the module."""
+
+    name = "transactions"
+    tables = ("transaction_events", "partition_states", "faults")
+    per_partition = False
+
+    def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
+        """Checks all transactions of a run."""
+        events = tables["transaction_events"]
+        recorded = recorded_transactions(events)
+        if not any(one.is_write and one.outcome == "committed" for one in recorded):
+            return CheckerReport(unknown_reasons=(NO_COMMIT,), coverage=_coverage(recorded))
+        report = _judged(recorded, context)
+        findings = (*report.findings, *_taken_over(events, recorded))
+        if _may_have_lost(tables, context):
+            findings = tuple(_undecided(one) for one in findings)
+        return replace(report, findings=findings, coverage=report.coverage | _coverage(recorded))
+
+
+TRANSACTIONS = TransactionsChecker()
+
+
+def _judged(recorded: Sequence[Recorded], context: RunContext) -> CheckerReport:
+    """Returns what both isolation levels show."""
+
+    def judged(transactions: list[Transaction], promise: str) -> CheckerReport:
+        return check_log_transactions(
+            transactions_of(transactions), promise=promise, clock_error_ns=context.clock_error_ns
+        )
+
+    complete = context.final_phase_complete
+    committed = [one for one in recorded if not one.is_uncommitted_read]
+    of_committed = as_transactions(committed, has_final_reads=complete)
+    report = judged(of_committed, KAFKA_READ_COMMITTED)
+    uncommitted = [one for one in recorded if one.is_uncommitted_read]
+    if not uncommitted:
+        return report
+    writers = [
+        without_polls(transaction)
+        for one, transaction in zip(committed, of_committed, strict=True)
+        if one.is_write
+    ]
+    closing = [transaction for transaction in of_committed if transaction.is_final]
+    readers = as_transactions(uncommitted, has_final_reads=False)
+    other = judged([*writers, *closing, *readers], KAFKA_READ_UNCOMMITTED)
+    known = {finding.id for finding in report.findings}
+    more = tuple(finding for finding in other.findings if finding.id not in known)
+    reasons = dict.fromkeys((*report.unknown_reasons, *other.unknown_reasons))
+    return replace(report, findings=(*report.findings, *more), unknown_reasons=tuple(reasons))
+
+
+def _taken_over(events: pa.Table, recorded: Sequence[Recorded]) -> tuple[CheckerFinding, ...]:
+    """Returns the commits of producers whose transactional id another one had taken over (`zombie-commit`)."""
+    initialised = [
+        row for row in events.to_pylist() if row["event"] == TransactionEvent.INITIALISED
+    ]
+    bad: list[tuple[Recorded, Mapping[str, int]]] = []
+    for one in recorded:
+        if one.asked is None or one.outcome != "committed":
+            continue
+        begin, asked = one.begin, one.asked["event_index"]
+        takeovers = [
+            row
+            for row in initialised
+            if row["transactional_id"] == begin["transactional_id"] and row["event_index"] < asked
+        ]
+        newest = max(takeovers, key=lambda row: row["event_index"], default=None)
+        if newest is not None and newest["process"] != begin["process"]:
+            bad.append((one, newest))
+    if not bad:
+        return ()
+    one, newest = bad[0]
+    asked = one.asked or {}
+    number = int(one.begin["transaction"])
+    return (
+        CheckerFinding(
+            id="zombie-commit",
+            level=ANOMALIES["zombie-commit"].level,
+            count=len(bad),
+            judgement=Judgement.FORBIDDEN,
+            rule=f"{KAFKA_READ_COMMITTED} forbids it: {ANOMALIES['zombie-commit'].definition}",
+            sentence=(
+                f"process {newest['process']} took over {one.begin['transactional_id']} at"
+                f" {seconds(newest['at_ns'])}, but T{number} of process {one.begin['process']} requested its"
+                f" commit at {seconds(asked['at_ns'])} and committed"
+            ),
+            witnesses=(
+                Witness(
+                    op_index=number,
+                    text=(
+                        f"process {one.begin['process']} T{number} {one.begin['transactional_id']} -> committed"
+                        f" [{seconds(one.begin['at_ns'])}, {seconds((one.end or {})['at_ns'])}]"
+                    ),
+                ),
+            ),
+        ),
+    )
+
+
+def _may_have_lost(tables: Mapping[str, pa.Table], context: RunContext) -> bool:
+    if any(tables["partition_states"].column("flagged").to_pylist()):
+        return True
+    return context.min_isr == 1 and any(
+        row["can_lose_data"] and row["took_effect"] for row in tables["faults"].to_pylist()
+    )
+
+
+def _undecided(finding: CheckerFinding) -> CheckerFinding:
+    if finding.judgement != Judgement.FORBIDDEN or finding.id in NEVER_LOST:
+        return finding
+    return replace(finding, judgement=Judgement.UNDECIDED, rule=MAY_BE_LOST)
+
+
+def _coverage(recorded: Sequence[Recorded]) -> dict[str, int]:
+    producers = [one for one in recorded if one.is_write]
+    counts = dict.fromkeys(("committed", "aborted", "unknown"), 0)
+    for one in producers:
+        counts[one.outcome] += 1
+    return {
+        "producer_transactions": len(producers),
+        **{f"producer_transactions_{outcome}": count for outcome, count in counts.items()},
+        "records_sent": sum(len(one.sends) for one in recorded),
+        "records_polled": sum(len(one.polls) for one in recorded),
+        "records_polled_uncommitted": sum(
+            len(one.polls) for one in recorded if one.is_uncommitted_read
+        ),
+        "positions_committed": sum(
+            len(one.positions) for one in recorded if one.outcome == "committed"
+        ),
+    }

@@ -1,0 +1,129 @@
+"""What the table `transaction_events` must hold before it is judged; `checkers.kernels.validation` calls it.
+
+A system can lose, repeat and invent records, and acknowledge what it likes. It cannot make the harness record an
+event of a transaction that did not begin, a second end, or a time before that of the event before it.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.kernels.history import I64, OFFSET_MAX, Bools, lookup
+from checkers.kernels.refusals import (
+    check_times,
+    check_words,
+    int_column,
+    refuse,
+    refuse_below,
+    refuse_beyond,
+    refuse_repeated,
+    text_column,
+)
+from harness.history.op import TransactionEvent
+
+ISOLATIONS = ("", "read_committed", "read_uncommitted")
+STATUSES = ("", "ok", "corrupt", "foreign")
+ENDS = (TransactionEvent.COMMITTED, TransactionEvent.ABORTED, TransactionEvent.UNKNOWN)
+
+
+def check_transaction_events(events: pa.Table, where: str) -> None:
+    """Checks the rows of `transaction_events`.
+
+    Args:
+        events: All rows of a run, in any order.
+        where: What the table is called.
+
+    Raises:
+        HistoryError: A row cannot be; the sentence names it.
+    """
+    index = int_column(events, "event_index")
+    refuse_beyond(events, "event_index", 0, OFFSET_MAX, where)
+    refuse_repeated(index, "event_index", where)
+    check_times(events, "at_ns", where)
+    check_words(events, "event", tuple(TransactionEvent), where)
+    check_words(events, "isolation", ISOLATIONS, where)
+    check_words(events, "status", STATUSES, where)
+    refuse_below(events, "partition", -1, where)
+    word = np.array(text_column(events, "event").to_pylist(), dtype=object)
+    order = np.argsort(index, kind="stable")
+    _check_order(index, int_column(events, "at_ns"), order, where)
+    _check_membership(events, index, word, where)
+    _check_values(events, index, word, where)
+    _check_ends(int_column(events, "transaction"), word, order, where)
+
+
+def _check_order(index: I64, at_ns: I64, order: I64, where: str) -> None:
+    is_back = np.zeros(len(order), dtype=np.bool_)
+    is_back[order[1:]] = np.diff(at_ns[order]) < 0
+    refuse(
+        is_back,
+        where,
+        lambda row: (
+            f"at_ns is {at_ns[row]}, before that of the event before event_index {index[row]}"
+        ),
+    )
+
+
+def _check_membership(events: pa.Table, index: I64, word: I64, where: str) -> None:
+    """Checks that every event belongs to a transaction of its process that began before."""
+    transaction, process = int_column(events, "transaction"), int_column(events, "process")
+    begins = np.flatnonzero(word == TransactionEvent.BEGIN)
+    begins = begins[np.argsort(index[begins], kind="stable")]
+    at = lookup(index[begins])(transaction)
+    process_of = np.append(process[begins], -1)[at]
+    is_bad = (at < 0) | (process_of != process) | (transaction > index)
+    is_bad |= (word == TransactionEvent.BEGIN) & (transaction != index)
+    is_none = word == TransactionEvent.INITIALISED
+    is_bad = np.where(is_none, transaction != -1, is_bad)
+    refuse(
+        is_bad,
+        where,
+        lambda row: (
+            f"transaction is {transaction[row]}; it is the event_index of an earlier begin of process"
+            f" {process[row]}, or -1 for initialised"
+        ),
+    )
+
+
+def _check_values(events: pa.Table, index: I64, word: I64, where: str) -> None:
+    """Checks the values and offsets of records, and that an acknowledgement has its send."""
+    value, transaction = int_column(events, "value"), int_column(events, "transaction")
+    sends = np.flatnonzero(word == TransactionEvent.SEND)
+    sends = sends[np.argsort(index[sends], kind="stable")]
+    at = lookup(index[sends])(value)
+    of_send = np.append(transaction[sends], -1)[at]
+    is_bad = (word == TransactionEvent.SEND) & (value != index)
+    is_bad |= (word == TransactionEvent.SENT) & (
+        (at < 0) | (of_send != transaction) | (value > index)
+    )
+    status = np.array(text_column(events, "status").to_pylist(), dtype=object)
+    is_bad |= (word == TransactionEvent.POLL) & ((status == "ok") != (value >= 0))
+    refuse(
+        is_bad,
+        where,
+        lambda row: (
+            f"value is {value[row]}; that of a send is its event_index, that of sent an earlier send of the"
+            " transaction, and that of a poll is not negative exactly if its status is ok"
+        ),
+    )
+    is_known = events.column("offset").is_valid().to_numpy()
+    offset: I64 = events.column("offset").fill_null(0).to_numpy()
+    needs: Bools = (word == TransactionEvent.POLL) | (word == TransactionEvent.OFFSET)
+    refuse(
+        (needs & ~is_known) | (np.abs(offset) > OFFSET_MAX),
+        where,
+        lambda row: f"offset of {word[row]} is {offset[row] if is_known[row] else 'null'}",
+    )
+
+
+def _check_ends(transaction: I64, word: I64, order: I64, where: str) -> None:
+    """Checks that nothing belongs to a transaction after its end."""
+    rows = order[word[order] != TransactionEvent.INITIALISED]
+    rows = rows[np.argsort(transaction[rows], kind="stable")]
+    is_late = np.zeros(len(word), dtype=np.bool_)
+    follows = np.diff(transaction[rows]) == 0
+    is_late[rows[1:]] = follows & np.isin(word[rows[:-1]], ENDS)
+    refuse(
+        is_late,
+        where,
+        lambda row: f"transaction {transaction[row]} had ended before this event",
+    )

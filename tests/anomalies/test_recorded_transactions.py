@@ -1,0 +1,309 @@
+"""Runs of the workload `transactions`: the smallest table with each anomaly, and a near miss that is valid."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from harness.contracts.verdict import Judgement, Validity, Verdict
+from harness.errors import HistoryError
+from harness.history.schema import TABLES
+from tests.anomalies.recorded_transactions import CONTEXT, A, B, Events, producer
+
+
+def judgements(verdict: Verdict) -> dict[str, Judgement]:
+    return {one.id: one.judgement for one in verdict.anomalies}
+
+
+def read_of_transaction(is_aborted: bool, isolation: str = "read_committed") -> Verdict:
+    """A reader receives a record of a transaction."""
+    events = Events()
+    one = producer(events, 1)
+    other = producer(events, 2, "q")
+    value = events.send(one, 0, A, 0)
+    kept = events.send(other, 0, B, 0)
+    if is_aborted:
+        events.abort(one)
+    else:
+        events.commit(one)
+    events.commit(other)
+    events.read(7, A, (0, value), isolation=isolation)
+    events.closing(a=[] if is_aborted else [(0, value)], b=[(0, kept)])
+    return events.verdict()
+
+
+def early_read(is_early: bool, isolation: str = "read_committed") -> Verdict:
+    """A reader receives a record before its commit is requested, or afterwards."""
+    events = Events()
+    one = producer(events, 1)
+    value = events.send(one, 0, A, 0)
+    if is_early:
+        events.read(7, A, (0, value), isolation=isolation)
+    events.commit(one)
+    if not is_early:
+        events.read(7, A, (0, value), isolation=isolation)
+    events.closing(a=[(0, value)])
+    return events.verdict()
+
+
+def halves(is_torn: bool) -> Verdict:
+    """The closing reads return one or both records of a transaction."""
+    events = Events()
+    one = producer(events, 1)
+    first, second = events.send(one, 0, A, 0), events.send(one, 1, B, 0)
+    events.commit(one)
+    events.closing(a=[(0, first)], b=[] if is_torn else [(0, second)])
+    return events.verdict()
+
+
+def gone(is_lost: bool) -> Verdict:
+    """The closing reads return nothing of a transaction that committed, or whose end is unknown."""
+    events = Events()
+    kept = producer(events, 2, "q")
+    value = events.send(kept, 0, B, 0)
+    events.commit(kept)
+    one = producer(events, 1)
+    events.send(one, 0, A, 0)
+    events.note(one, "commit-asked")
+    events.note(one, "committed" if is_lost else "unknown")
+    events.closing(b=[(0, value)])
+    return events.verdict()
+
+
+def processed(positions: tuple[int, int]) -> Verdict:
+    """Two transactions of a group consume one record of two each; the second one begins where it is given."""
+    events = Events()
+    one = producer(events, 1)
+    first, second = events.send(one, 0, A, 0), events.send(one, 1, A, 1)
+    events.commit(one)
+    outputs = []
+    for process, position in enumerate(positions, 2):
+        events.initialised(process, "processor")
+        number = events.begin(
+            process, transactional_id="processor", group="g", isolation="read_committed"
+        )
+        events.poll(number, 0, A, [(position, (first, second)[position])])
+        outputs.append((len(outputs), events.send(number, 1, B, len(outputs))))
+        events.note(number, "offset", A, number=2, offset=position + 1)
+        events.commit(number)
+    events.closing(a=[(0, first), (1, second)], b=outputs)
+    return events.verdict()
+
+
+def skipped(is_skipped: bool) -> Verdict:
+    """A transaction commits a position beyond a record that it did, or did not, consume."""
+    events = Events()
+    one = producer(events, 1)
+    first, second = events.send(one, 0, A, 0), events.send(one, 1, A, 1)
+    third = events.send(one, 2, A, 2)
+    events.commit(one)
+    events.initialised(2, "processor")
+    number = events.begin(2, transactional_id="processor", group="g", isolation="read_committed")
+    events.poll(number, 0, A, [(0, first), (1, second)] if not is_skipped else [(0, first)])
+    output = events.send(number, 1, B, 0)
+    events.note(number, "offset", A, number=2, offset=2)
+    events.commit(number)
+    events.closing(a=[(0, first), (1, second), (2, third)], b=[(0, output)])
+    return events.verdict()
+
+
+def zombie(is_after: bool) -> Verdict:
+    """Another producer takes the id over before the commit is requested, or afterwards."""
+    events = Events()
+    one = producer(events, 1)
+    value = events.send(one, 0, A, 0)
+    if is_after:
+        events.initialised(2, "p")
+    events.commit(one)
+    if not is_after:
+        events.initialised(2, "p")
+    events.closing(a=[(0, value)])
+    return events.verdict()
+
+
+def circle(is_circle: bool) -> Verdict:
+    """Two transactions each consume a record of the other one, or only one does."""
+    events = Events()
+    numbers = []
+    for process in (1, 2):
+        identifier = f"processor-{process}"
+        events.initialised(process, identifier)
+        numbers.append(
+            events.begin(
+                process, transactional_id=identifier, group="g", isolation="read_committed"
+            )
+        )
+    one, other = numbers
+    first, second = events.send(one, 5, A, 0), events.send(other, 5, B, 0)
+    # The requests to commit are open meanwhile, so neither poll alone is too early.
+    events.note(one, "commit-asked")
+    events.note(other, "commit-asked")
+    if is_circle:
+        events.poll(one, 0, B, [(0, second)])
+    events.poll(other, 0, A, [(0, first)])
+    events.note(one, "committed")
+    events.note(other, "committed")
+    events.closing(a=[(0, first)], b=[(0, second)])
+    return events.verdict()
+
+
+CASES: dict[str, tuple[Callable[[Any], Verdict], Any, Any]] = {
+    "G1a": (read_of_transaction, True, False),
+    "precommitted-read": (early_read, True, False),
+    "torn-transaction": (halves, True, False),
+    "lost-acked-write": (gone, True, False),
+    "input-processed-twice": (processed, (0, 0), (0, 1)),
+    "input-skipped": (skipped, True, False),
+    "zombie-commit": (zombie, True, False),
+    "circular-reads": (circle, True, False),
+}
+
+
+@pytest.mark.parametrize("identifier", CASES)
+def test_the_smallest_table_has_the_anomaly_and_the_near_miss_is_valid(identifier: str) -> None:
+    make, smallest, near_miss = CASES[identifier]
+    found = make(smallest)
+    assert judgements(found).get(identifier) is Judgement.FORBIDDEN, found.reasons
+    assert found.validity is Validity.INVALID
+    missed = make(near_miss)
+    assert missed.validity is Validity.VALID, missed.reasons
+
+
+@pytest.mark.parametrize("identifier", CASES)
+def test_an_anomaly_names_its_transactions(identifier: str) -> None:
+    make, smallest, _ = CASES[identifier]
+    (anomaly,) = (one for one in make(smallest).anomalies if one.id == identifier)
+    assert anomaly.witnesses
+    for witness in anomaly.witnesses:
+        assert f"T{witness.op_index}" in anomaly.sentence
+        assert f"T{witness.op_index}" in witness.text
+
+
+def test_read_uncommitted_may_return_records_of_aborted_transactions() -> None:
+    verdict = read_of_transaction(True, "read_uncommitted")
+    assert judgements(verdict)["G1a"] is Judgement.ALLOWED
+    assert verdict.validity is Validity.VALID, verdict.reasons
+
+
+def test_read_uncommitted_may_return_records_of_open_transactions() -> None:
+    verdict = early_read(True, "read_uncommitted")
+    assert verdict.validity is Validity.VALID, verdict.reasons
+    assert Judgement.FORBIDDEN not in judgements(verdict).values()
+
+
+def test_read_uncommitted_must_not_return_what_nobody_sent() -> None:
+    events = Events()
+    one = producer(events, 1)
+    value = events.send(one, 0, A, 0)
+    events.commit(one)
+    events.read(7, B, (5, value), isolation="read_uncommitted")
+    events.closing(a=[(0, value)])
+    verdict = events.verdict()
+    assert judgements(verdict)["phantom-value"] is Judgement.FORBIDDEN
+    assert verdict.validity is Validity.INVALID
+
+
+def test_a_damaged_record_is_what_nobody_sent() -> None:
+    events = Events()
+    one = producer(events, 1)
+    value = events.send(one, 0, A, 0)
+    events.commit(one)
+    read = events.read(7, A, (0, value))
+    events.rows[read + 1] |= {"value": -1, "status": "corrupt"}
+    events.closing(a=[(0, value)])
+    found = {one.id: one.sentence for one in events.verdict().anomalies}
+    assert "a corrupt record at offset 0 of t-0" in found["phantom-value"]
+
+
+def test_without_a_commit_nothing_was_tested() -> None:
+    events = Events()
+    one = producer(events, 1)
+    events.send(one, 0, A, 0)
+    events.abort(one)
+    events.closing()
+    verdict = events.verdict()
+    assert verdict.validity is Validity.UNKNOWN
+    assert "no transaction committed in the whole run" in verdict.reasons
+
+
+def test_what_an_incomplete_final_phase_did_not_read_is_not_lost() -> None:
+    events = Events()
+    one = producer(events, 1)
+    first = events.send(one, 0, A, 0)
+    events.send(one, 1, B, 0)
+    events.commit(one)
+    events.read(99, A, (0, first), final=True)
+    verdict = events.verdict(replace(CONTEXT, final_phase_complete=False))
+    assert verdict.validity is Validity.UNKNOWN
+    assert not verdict.anomalies
+
+
+def test_an_unclean_election_makes_a_loss_undecided() -> None:
+    state = dict.fromkeys(TABLES["partition_states"].names, 0)
+    lists = {name: [1] for name in ("isr", "elr", "last_known_elr", "replicas")}
+    row = {**state, **lists, "topic": "t", "flagged": True}
+    states = pa.Table.from_pylist([row], schema=TABLES["partition_states"])
+    events = Events()
+    kept, one = producer(events, 2, "q"), producer(events, 1)
+    value = events.send(kept, 0, B, 0)
+    events.send(one, 0, A, 0)
+    events.commit(kept)
+    events.commit(one)
+    events.closing(b=[(0, value)])
+    assert judgements(events.verdict())["lost-acked-write"] is Judgement.FORBIDDEN
+    verdict = events.verdict(partition_states=states)
+    assert judgements(verdict)["lost-acked-write"] is Judgement.UNDECIDED
+    assert verdict.validity is Validity.UNKNOWN
+
+
+def test_commits_during_faults_count() -> None:
+    events = Events()
+    one = producer(events, 1)
+    value = events.send(one, 0, A, 0)
+    events.commit(one)
+    events.closing(a=[(0, value)])
+    lists = {name: ["b1"] for name in ("targets", "resolved", "cut_short")}
+    fault = {name: False for name in TABLES["faults"].names} | lists
+    fault |= {"allows_unclean": [], "reconfigures": [], "fault_id": "f", "fault": "kill"}
+    fault |= {"params": "{}", "evidence": "{}", "took_effect": True, "elects_uncleanly": []}
+    fault |= {"invoked_ns": 0, "completed_ns": 0, "healed_ns": 10**10}
+    during = pa.Table.from_pylist([fault], schema=TABLES["faults"])
+    assert events.verdict(faults=during).validity is Validity.VALID
+    fault |= {"invoked_ns": 10**9, "completed_ns": 10**9}
+    after = pa.Table.from_pylist([fault], schema=TABLES["faults"])
+    assert events.verdict(faults=after).validity is Validity.UNKNOWN
+
+
+REFUSED: dict[str, tuple[Callable[[list[dict[str, Any]]], object], str]] = {
+    "repeated index": (lambda rows: rows[1].update(event_index=0), "event_index 0 is in row 0"),
+    "unknown event": (lambda rows: rows[4].update(event="ended"), "event is 'ended'"),
+    "unknown isolation": (lambda rows: rows[1].update(isolation="snapshot"), "isolation is"),
+    "unknown status": (lambda rows: rows[6].update(status="fine"), "status is 'fine'"),
+    "time that goes back": (lambda rows: rows[3].update(at_ns=0), "before that of the event"),
+    "event of no transaction": (lambda rows: rows[2].update(transaction=0), "transaction is 0"),
+    "event of another process": (lambda rows: rows[2].update(process=8), "of process 8"),
+    "takeover in a transaction": (lambda rows: rows[0].update(transaction=1), "transaction is 1"),
+    "value of a send": (lambda rows: rows[2].update(value=1), "value is 1"),
+    "acknowledgement without a send": (lambda rows: rows[3].update(value=1), "value is 1"),
+    "trusted record without a value": (lambda rows: rows[7].update(value=-1), "value is -1"),
+    "polled record without an offset": (lambda rows: rows[7].update(offset=None), "offset of poll"),
+    "second end": (lambda rows: rows[4].update(event="committed"), "had ended before"),
+    "partition -2": (lambda rows: rows[2].update(partition=-2), "partition is -2"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_row_that_no_run_can_have_recorded_is_refused(name: str) -> None:
+    events = Events()
+    one = producer(events, 1)
+    value = events.send(one, 0, A, 0)
+    events.commit(one)
+    events.closing(a=[(0, value)])
+    assert events.verdict().validity is Validity.VALID
+    change, sentence = REFUSED[name]
+    change(events.rows)
+    with pytest.raises(HistoryError, match=sentence) as refused:
+        events.verdict()
+    assert str(refused.value).startswith("transaction_events.parquet, row ")
