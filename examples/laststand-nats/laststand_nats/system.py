@@ -74,6 +74,8 @@ class NatsJetStream:
     versions = program.KNOWN
     default_version = program.DEFAULT
     actions = administration.ACTIONS
+    restarted_after = ("disk_full", "io_error")
+    """A failed write disables JetStream on a server until it is restarted."""
     log_files = f"{store.ACCOUNT}/*/msgs/*.blk"
 
     def __init__(self, version: str) -> None:
