@@ -4,7 +4,7 @@ Schedules are drawn for a log with an ISR, controllers and frequent flushes. A s
 states so, and each fault that is drawn for it is changed as little as possible:
 
 - a selector that can mean no node becomes the nearest one that can (`SUBSTITUTES`). Without an ISR `leader` also
-  means the last leader while there is none;
+  means one replica while there is no leader;
 - without controllers the packets to and from controllers do not exist, so the other planes remain, or all;
 - a fault of fsync takes effect at a flush. Its target is a replica, and it lasts for a whole flush interval and an
   election, because nothing is appended without a leader. If the main phase is too short for that, `io_error`
@@ -29,8 +29,8 @@ SUBSTITUTES = {
 }
 """The selectors that are used instead of one that can mean no node."""
 
-LEADER = ("leader", "last_known_leader")
-"""A system without an ISR has no leader while a majority is away. The replica that is left was the last one."""
+LEADER = "leader_or_replica"
+"""What stands for the leader of a system without an ISR: it has none while a majority is away."""
 
 FLUSH_MARGIN_MS = 2000
 """A fault of fsync lasts longer than a flush interval by this much: timers are late on a busy machine."""
@@ -63,7 +63,7 @@ class Attainable:
         return tuple(fault for fault in found if fault is not None)
 
     def _one(self, fault: Fault) -> Fault | None:
-        targets = tuple(other for one in fault.targets for other in self._targets(one))
+        targets = tuple(self._target(one) for one in fault.targets)
         params = dict(fault.params)
         if not self.has_controllers and "planes" in params:
             planes = tuple(plane for plane in params.pop("planes") if plane != "controller")
@@ -72,14 +72,13 @@ class Attainable:
             del params["election"]
         return self._flushed(replace(fault, targets=targets, params=params))
 
-    def _targets(self, selector: str) -> tuple[str, ...]:
+    def _target(self, selector: str) -> str:
         name, colon, partition = selector.partition(":")
         if name in self.impossible_targets:
             name = SUBSTITUTES.get(name, name)
-        others = (
-            LEADER if name == "leader" and "last_in_isr" in self.impossible_targets else (name,)
-        )
-        return tuple(f"{other}{colon}{partition}" for other in others)
+        if name == "leader" and "last_in_isr" in self.impossible_targets:
+            name = LEADER
+        return name + colon + partition
 
     def _flushed(self, fault: Fault) -> Fault | None:
         """Returns a fault of fsync so that it meets a flush; other faults as they are."""

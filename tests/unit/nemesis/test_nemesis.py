@@ -49,6 +49,8 @@ def metadata(leader=1, isr=(1, 2), elr=(), last_known=()):
         ("client-0", metadata(), ("client-0",)),
         ("leader:t-0", metadata(), ("b1",)),
         ("leader", metadata(leader=-1), ()),
+        ("leader_or_replica:t-0", metadata(leader=2), ("b2",)),
+        ("leader_or_replica", metadata(leader=-1), ("b1",)),
         ("followers:t-0", metadata(), ("b2", "b3")),
         ("isr_follower:t-0", metadata(), ("b2",)),
         ("last_in_isr:t-0", metadata(), ()),
