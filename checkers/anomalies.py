@@ -270,7 +270,8 @@ _ROWS = (
     (
         "divergent-replicas",
         "integrity",
-        "Two members of the ISR hold different records at an offset below the high watermarks of both.",
+        "Two members of the ISR hold different records at an offset below the high watermarks of both. The files"
+        " of the replicas are compared at the end of the run, whether a client read them or not.",
         "offsets",
         "Kafka replication: what is committed is the same on every replica",
     ),

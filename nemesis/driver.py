@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,8 @@ from nemesis.waiting import Waiting
 FaultRow = tuple[Any, ...]
 
 OF_CONTROLLERS = ("active_controller", "one_controller", "majority_controllers", "controllers")
+
+RESTART = "restart"
 
 _NOT_KNOWN_YET = Effect(took_effect=False, evidence={})
 
@@ -52,6 +54,8 @@ class Nemesis:
             (the last row of a fault id counts).
         chooser: Random stream for selectors that choose.
         events: Where faults that wait for an event get it; without it they can wait for committed changes.
+        restarted_after: Faults whose nodes are restarted when they are healed (`RestartedAfter`). Such a restart
+            is recorded like any other fault.
     """
 
     def __init__(
@@ -61,8 +65,10 @@ class Nemesis:
         record: Callable[[FaultRow], None],
         chooser: Chooser,
         events: EventSource | None = None,
+        restarted_after: Collection[str] = (),
     ) -> None:
         self._cluster = cluster
+        self._restarted_after = restarted_after
         self._events = events or CommittedEvents(cluster)
         self._injector = injector
         self._record = record
@@ -225,6 +231,18 @@ class Nemesis:
         active.healed_ns = self._cluster.now_ns()
         active.effect = after if after.took_effect else before
         self._write(active)
+        if active.fault.fault in self._restarted_after:
+            await self._restart(active.fault, active.nodes)
+
+    async def _restart(self, healed: Fault, nodes: tuple[str, ...]) -> None:
+        """Restarts the nodes of a healed fault; those that are down start without what disabled them anyway."""
+        down = self._cluster.population().down
+        alive = tuple(name for name in nodes if name not in down)
+        if alive:
+            restart = Fault(
+                id=f"{healed.id}-restart", fault=RESTART, targets=alive, at_ms=healed.at_ms
+            )
+            await self.inject(restart)
 
     async def heal_all(self) -> None:
         """Heals everything that is in force, oldest first."""

@@ -7,6 +7,7 @@ run can aim at "the leader of t-0" without knowing which node that will be. The 
 |-----------------------------|---------------------------------------------------------------|
 | `b1`, `c11`, `client-0`     | that node                                                     |
 | `leader:t-0`                | the partition's leader; none while it has none                |
+| `leader_or_replica:t-0`     | the leader; while there is none, one replica (seeded choice)  |
 | `follower:t-0`              | one replica that is not the leader (seeded choice)            |
 | `followers:t-0`             | all replicas that are not the leader                          |
 | `isr_member:t-0`            | one member of the ISR (seeded choice)                         |
@@ -63,12 +64,17 @@ def _followers(state: PartitionState) -> Sequence[int]:
     return [broker for broker in state.replicas if broker != state.leader]
 
 
+def _leader_or_replicas(state: PartitionState) -> Sequence[int]:
+    return _leader(state) or state.replicas
+
+
 def _last_in_isr(state: PartitionState) -> Sequence[int]:
     return state.isr if len(state.isr) == 1 else []
 
 
 _BY_STATE: dict[str, tuple[Callable[[PartitionState], Sequence[int]], bool]] = {
     "leader": (_leader, False),
+    "leader_or_replica": (_leader_or_replicas, True),
     "follower": (_followers, True),
     "followers": (_followers, False),
     "isr_member": (lambda state: sorted(state.isr), True),

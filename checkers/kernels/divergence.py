@@ -293,7 +293,10 @@ def _sentence(
     one = min(held)
     other = min((broker for broker in held if held[broker] != held[one]), default=one)
     logs = " and ".join(_holding(windows[broker].node, held[broker]) for broker in (one, other))
-    return f"at offset {offset}, below the high watermarks of both, {logs}"
+    return (
+        f"at offset {offset}, below the high watermarks of both, {logs}; compared are the files of the replicas at"
+        " the end of the run, whether a client read them or not"
+    )
 
 
 def _holding(node: str, batch: tuple[int, int, int] | None) -> str:

@@ -249,6 +249,18 @@ class TargetLimits(Protocol):
 
 
 @runtime_checkable
+class RestartedAfter(Protocol):
+    """What a system may have besides: a fault may disable a node for good although its process survives.
+
+    Attributes:
+        restarted_after: Names of such faults. When one is healed, the nodes that it affected are restarted, as an
+            operator would do.
+    """
+
+    restarted_after: Collection[str]
+
+
+@runtime_checkable
 class FlushesInTime(Protocol):
     """What a system may have besides: it flushes a log that gets appends after a known time."""
 

@@ -4,7 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness.contracts.administration import ElectLeader, MoveReplica
-from harness.contracts.system import Administrable, FlushesInTime, System, TargetLimits
+from harness.contracts.system import (
+    Administrable,
+    FlushesInTime,
+    HasElectionTimeout,
+    System,
+    TargetLimits,
+)
 from harness.runs.experiment import Experiment
 from harness.scenarios import find_by_name
 from harness.simulation.randomness import RandomTree
@@ -44,18 +50,20 @@ def _is_drawn(experiment: Experiment) -> bool:
 
 def _attainable(experiment: Experiment) -> Attainable:
     """Returns what the system of an experiment has of what drawn faults are about."""
-    system = experiment.system_under_test
-    return Attainable(
+    system, properties = experiment.system_under_test, experiment.properties
+    found = Attainable(
         impossible_targets=tuple(impossible_targets(system)),
         has_controllers=system.has_controllers,
         has_unclean_elections=not _refuses_unclean(system),
-        flush_interval_ms=(
-            system.flush_interval_ms(experiment.properties)
-            if isinstance(system, FlushesInTime)
-            else None
-        ),
         until_ms=experiment.main_phase_ms,
     )
+    if not isinstance(system, FlushesInTime):
+        return found
+    election_ms = 0.0
+    if isinstance(system, HasElectionTimeout):
+        election_ms = system.election_timeout_ms(experiment.timings, properties)
+    flush_ms = system.flush_interval_ms(properties)
+    return replace(found, flush_interval_ms=flush_ms, election_timeout_ms=election_ms)
 
 
 def _refuses_unclean(system: System) -> bool:

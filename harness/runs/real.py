@@ -17,7 +17,14 @@ from typing import Any, Protocol, cast
 
 from checkers.kernels.consumer_group import group_counters
 from harness.contracts.cluster import AddRow, Deployment
-from harness.contracts.system import EVENTS_FILE, FaultLimits, NodeFiles, ProgramFiles, System
+from harness.contracts.system import (
+    EVENTS_FILE,
+    FaultLimits,
+    NodeFiles,
+    ProgramFiles,
+    RestartedAfter,
+    System,
+)
 from harness.contracts.violation import Violation
 from harness.environments.request import ClusterRequest, EnvironmentRequest
 from harness.errors import UsageError
@@ -238,11 +245,13 @@ class _RealRun:
         )
         self.cluster = environment.make_cluster(request)
         self.injector = injectors.make_injector(self.cluster)
+        system = experiment.system_under_test
         self.nemesis = Nemesis(
             self.cluster,
             self.injector,
             lambda row: history.add("faults", row),
             RandomTree(seed).stream("selectors"),
+            restarted_after=system.restarted_after if isinstance(system, RestartedAfter) else (),
         )
         self.phases = Phases(experiment, seed, self.cluster, self.nemesis, history, progress)
         # Now, because the clients were made: a process that serves them has started.

@@ -263,7 +263,8 @@ def test_every_divergent_offset_counts_once_and_the_first_difference_is_describe
     assert (found.count, found.offsets, found.nodes) == (3, (3, 4, 5), ("b1", "b2"))
     assert found.sentence == (
         "at offset 3, below the high watermarks of both, b1 holds a batch up to offset 5 of leader epoch 0 with"
-        " checksum 00000008 and b2 holds a batch up to offset 4 of leader epoch 0 with checksum 00000009"
+        " checksum 00000008 and b2 holds a batch up to offset 4 of leader epoch 0 with checksum 00000009; compared"
+        " are the files of the replicas at the end of the run, whether a client read them or not"
     )
 
 

@@ -47,7 +47,7 @@ ROUTES = 1
 OWN = ("server_name", "listen", "host", "port", "http", "jetstream.store_dir", "cluster.name")
 OWN_PREFIXES = ("cluster.listen", "cluster.routes", "accounts")
 NO_CLOCK = "nats-server reads the clock without the C library, so no preloaded library can move it"
-NO_ISR = "JetStream has no ISR: a majority of a stream's servers commits; use leader or follower"
+NO_ISR = "JetStream has no ISR: a majority of a stream's servers commits; use leader_or_replica or follower"
 SYNC_INTERVAL, SYNC_DEFAULT = "jetstream.sync_interval", "2m"
 UNITS_MS = {"h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 ELECTION_MS = 9000
@@ -74,6 +74,8 @@ class NatsJetStream:
     versions = program.KNOWN
     default_version = program.DEFAULT
     actions = administration.ACTIONS
+    restarted_after = ("disk_full", "io_error")
+    """A failed write disables JetStream on a server until it is restarted."""
     log_files = f"{store.ACCOUNT}/*/msgs/*.blk"
 
     def __init__(self, version: str) -> None:

@@ -79,7 +79,7 @@ def test_what_cannot_be_expressed_is_refused_with_the_reason() -> None:
 
 def test_what_a_stream_never_has_and_how_long_it_does_not_flush_are_stated() -> None:
     impossible = SYSTEM.impossible_targets()
-    assert "use leader or follower" in impossible["last_in_isr"]
+    assert "use leader_or_replica or follower" in impossible["last_in_isr"]
     assert not {"leader", "follower", "last_known_leader"} & set(impossible)
     for value, interval_ms in (("always", 0), ("90s", 90_000), ("1h", 3_600_000), ("5ms", 5)):
         assert SYSTEM.flush_interval_ms({"jetstream.sync_interval": value}) == interval_ms

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nemesis.attainable import FLUSH_MARGIN_MS, SUBSTITUTES, Attainable, is_about_fsync
+from nemesis.attainable import FLUSH_MARGIN_MS, LEADER, SUBSTITUTES, Attainable, is_about_fsync
 from nemesis.fault import Fault
 from nemesis.targets import SELECTORS
 
@@ -35,11 +35,12 @@ def test_selectors_that_can_mean_no_node_become_the_nearest_ones() -> None:
             fault("kill", "all", "controllers"),
         )
     )
-    assert kill.targets == ("leader:t-0", "last_known_leader:t-0")
-    assert cut.targets == ("leader:t-0", "follower:t-0")
+    assert kill.targets == ("leader_or_replica:t-0",)
+    assert cut.targets == ("leader_or_replica:t-0", "follower:t-0")
     assert all_.targets == ("all", "controllers"), "nothing else means controllers"
-    substitutes = {name for others in SUBSTITUTES.values() for name in others}
-    assert {*SUBSTITUTES, *substitutes} <= set(SELECTORS)
+    assert {*SUBSTITUTES, *SUBSTITUTES.values(), LEADER} <= set(SELECTORS)
+    (plain,) = Attainable(impossible_targets=("elr_member",)).of((fault("kill", "leader:t-0"),))
+    assert plain.targets == ("leader:t-0",)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +77,8 @@ def test_a_fault_of_fsync_is_for_a_replica_and_lasts_until_it_flushes(drawn: Fau
     long = replace(drawn, for_ms=4000)
     (found,) = Attainable(flush_interval_ms=1000, until_ms=5000).of((long,))
     assert found.for_ms == 4000
+    (found,) = Attainable(flush_interval_ms=1000, election_timeout_ms=700).of((drawn,))
+    assert found.for_ms == 1700 + FLUSH_MARGIN_MS
 
 
 def test_a_fault_of_fsync_is_replaced_or_left_out_if_nothing_is_flushed_in_time() -> None:

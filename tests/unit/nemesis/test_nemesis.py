@@ -49,6 +49,8 @@ def metadata(leader=1, isr=(1, 2), elr=(), last_known=()):
         ("client-0", metadata(), ("client-0",)),
         ("leader:t-0", metadata(), ("b1",)),
         ("leader", metadata(leader=-1), ()),
+        ("leader_or_replica:t-0", metadata(leader=2), ("b2",)),
+        ("leader_or_replica", metadata(leader=-1), ("b1",)),
         ("followers:t-0", metadata(), ("b2", "b3")),
         ("isr_follower:t-0", metadata(), ("b2",)),
         ("last_in_isr:t-0", metadata(), ()),
@@ -479,3 +481,31 @@ def test_a_schedule_runs_in_order_of_time_and_ties_in_file_order():
     asyncio.run(nemesis.run(schedule))
     injected = [call[1] for call in injector.calls if call[0] == "inject"]
     assert injected == ["stop", "pause", "isolate", "kill"]
+
+
+def test_nodes_that_a_fault_disabled_for_good_are_restarted_when_it_is_healed() -> None:
+    injector, rows = FakeInjector(), []
+    cluster = FakeCluster()
+    cluster.population = lambda: replace(POPULATION, down=("b3",))
+    nemesis = Nemesis(
+        cluster, injector, rows.append, Random(1), restarted_after=("disk_full", "io_error")
+    )
+
+    async def story():
+        for name, targets in (
+            ("disk_full", ("b1", "b3")),
+            ("pause", ("b2",)),
+            ("io_error", ("b3",)),
+        ):
+            await nemesis.inject(Fault(id=name, fault=name, targets=targets, at_ms=7))
+        await nemesis.heal_all()
+
+    asyncio.run(story())
+    assert injector.calls[3:] == [
+        ("heal", "disk_full", ("b1", "b3")),
+        ("inject", "restart", ("b1",)),
+        ("heal", "pause", ("b2",)),
+        ("heal", "io_error", ("b3",)),
+    ], "b3 is down, so its next start is enough"
+    restarts = [row for row in rows if row[1] == "restart"]
+    assert [(row[0], row[3], row[8]) for row in restarts] == [("disk_full-restart", ["b1"], True)]
