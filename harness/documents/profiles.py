@@ -59,6 +59,14 @@ def _limit(value: Any) -> str:
 _ROWS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "metadata_version": ("level of `metadata.version` (reported only)", str),
     "elr_version": ("level of `eligible.leader.replicas.version` (KIP-966)", str),
+    "group_version": (
+        "level of `group.version` (KIP-848)",
+        lambda value: "none" if value is None else str(value),
+    ),
+    "stores_group_metadata_hash": (
+        "consumer groups store their topics as a hash (KAFKA-17747)",
+        _flag,
+    ),
     "hw_min_isr_gate": (
         "the high watermark needs min ISR members (HW-1, KAFKA-15583)",
         _flag,

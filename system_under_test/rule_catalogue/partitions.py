@@ -497,8 +497,8 @@ _GROUPS = (
     ),
     switchable(
         "GRP-6",
-        "A member of a consumer group that names another epoch than its own is fenced. It may name the epoch before"
-        " if it owns nothing that its newest assignment lacks.",
+        "A member of a consumer group that names another epoch than its own is fenced. It may name the epoch"
+        " before if it owns nothing that its newest assignment lacks.",
         "KIP-848; `GroupMetadataManager.throwIfConsumerGroupMemberEpochIsInvalid`",
     ),
     switchable(

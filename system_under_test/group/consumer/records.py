@@ -44,6 +44,8 @@ class Kind(IntEnum):
 
 
 KINDS: frozenset[int] = frozenset(Kind)
+_WITH_TAGS = frozenset({Kind.GROUP_EPOCH, Kind.SUBSCRIPTION})
+"""Kinds whose tagged fields mean something."""
 _WITHOUT_NAME = frozenset({Kind.GROUP_EPOCH, Kind.TOPICS, Kind.TARGET_EPOCH})
 
 
@@ -140,7 +142,10 @@ def decode_record_value(kind: Kind, data: bytes) -> Value:
     version = reader.number("h")
     if version != VALUE_VERSION:
         raise UnreadableRecordError(f"unknown value version {version}")
-    return _DECODERS[kind](reader)
+    found = _DECODERS[kind](reader)
+    if kind not in _WITH_TAGS:
+        reader.tags()
+    return found
 
 
 # --- values ----------------------------------------------------------------------------------------------
