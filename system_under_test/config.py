@@ -67,6 +67,8 @@ class Features:
     `group.coordinator.rebalance.protocols` decides."""
     stores_group_metadata_hash: bool = True
     """Whether a consumer group stores its topics as a hash (Kafka 4.1); before, one by one."""
+    fenced_member_may_rejoin: bool = True
+    """Whether a fenced member of a consumer group may join again before its session is over (KAFKA-19233)."""
     segment_bytes_min: int = 1 << 20
     """The smallest `segment.bytes` that a topic may have."""
 
@@ -88,6 +90,7 @@ PROFILES: dict[str, Features] = {
         elr_version=0,
         group_version=None,
         stores_group_metadata_hash=False,
+        fenced_member_may_rejoin=False,
         hw_min_isr_gate=False,
         isr_broker_epoch_check=False,
         shutdown_detection="none",
@@ -106,6 +109,7 @@ PROFILES: dict[str, Features] = {
         elr_version=0,
         group_version=None,
         stores_group_metadata_hash=False,
+        fenced_member_may_rejoin=False,
         hw_min_isr_gate=False,
         shutdown_detection="none",
         recreates_offline_replicas=False,
@@ -122,6 +126,7 @@ PROFILES: dict[str, Features] = {
         elr_version=0,
         group_version=None,
         stores_group_metadata_hash=False,
+        fenced_member_may_rejoin=False,
         shutdown_detection="always_unclean",
         pre_vote=False,
         candidate_backs_off=True,
@@ -133,10 +138,11 @@ PROFILES: dict[str, Features] = {
         metadata_version=25,
         elr_version=0,
         stores_group_metadata_hash=False,
+        fenced_member_may_rejoin=False,
         candidate_backs_off=True,
         segment_bytes_min=14,
     ),
-    "kafka-4.1": Features(profile="kafka-4.1"),
+    "kafka-4.1": Features(profile="kafka-4.1", fenced_member_may_rejoin=False),
     "kafka-4.2": Features(profile="kafka-4.2", metadata_version=29),
     "kafka-4.3": Features(
         profile="kafka-4.3", metadata_version=30, reassignment_waits_for="target-if-fewer"

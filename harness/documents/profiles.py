@@ -22,9 +22,10 @@ _AFTER_4_1 = """\
 
 ## What changed after 4.1
 
-One switch: when a reassignment completes. Otherwise the profiles `kafka-4.2`, `kafka-4.3` and `kafka-4.4` behave
-like `kafka-4.1` and report the level of `metadata.version` of their release. So tests of `kafka-4.1` cover them,
-and a test requires that they differ in nothing else.
+Two switches: when a reassignment completes, and whether a fenced member of a consumer group may join again at
+once. Otherwise the profiles `kafka-4.2`, `kafka-4.3` and `kafka-4.4` behave like `kafka-4.1` and report the level
+of `metadata.version` of their release. So tests of `kafka-4.1` cover them, and a test requires that they differ in
+nothing else.
 
 These differences of the releases concern the replication, or look as if they did:
 
@@ -65,6 +66,10 @@ _ROWS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     ),
     "stores_group_metadata_hash": (
         "consumer groups store their topics as a hash (KAFKA-17747)",
+        _flag,
+    ),
+    "fenced_member_may_rejoin": (
+        "a fenced member of a consumer group may join again at once (KAFKA-19233)",
         _flag,
     ),
     "hw_min_isr_gate": (

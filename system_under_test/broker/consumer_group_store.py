@@ -16,7 +16,7 @@ from typing import Any
 
 from system_under_test.broker.group_shard import Shard
 from system_under_test.broker.metadata_cache import MetadataCache
-from system_under_test.config import GroupConfig
+from system_under_test.config import Features, GroupConfig
 from system_under_test.group.consumer.assigning import Surroundings
 from system_under_test.group.consumer.deadlines import Deadlines, Reason
 from system_under_test.group.consumer.group import ConsumerGroup, Draft
@@ -47,7 +47,7 @@ class ConsumerGroupStore:
         settings: Group settings.
         rules: The rules that apply.
         metadata: The topics of the cluster.
-        stores_hash: Whether the release stores the topics of an assignment as a hash.
+        features: What the release does.
         log_errors: What a client gets for an error of an append.
 
     Attributes:
@@ -61,14 +61,14 @@ class ConsumerGroupStore:
         rules: Rules,
         metadata: MetadataCache,
         *,
-        stores_hash: bool,
+        features: Features,
         log_errors: Mapping[ErrorCode, ErrorCode],
     ) -> None:
         self._host = host
         self._settings = settings
         self._rules = rules
         self._metadata = metadata
-        self._stores_hash = stores_hash
+        self._features = features
         self._log_errors = log_errors
         self.on_timeout: Removal | None = None
 
@@ -78,7 +78,8 @@ class ConsumerGroupStore:
             topics=Topics(self._metadata.image),
             wall_ms=self._host.clock.wall_ms(),
             assignors=self._settings.group_consumer_assignors,
-            stores_hash=self._stores_hash,
+            stores_hash=self._features.stores_group_metadata_hash,
+            fenced_may_rejoin=self._features.fenced_member_may_rejoin,
             rules=self._rules,
         )
 

@@ -81,7 +81,7 @@ class ConsumerGroups:
             self.settings,
             config.rules,
             metadata,
-            stores_hash=config.features.stores_group_metadata_hash,
+            features=config.features,
             log_errors=log_errors,
         )
         self.store.on_timeout = self._time_out

@@ -210,6 +210,13 @@ class Cluster:
         assert [topic.error_code for topic in response.topics] == [0], response
         self.await_isr(*self.brokers)
 
+    def all_in_sync(self) -> bool:
+        """Whether every partition has all of its replicas in the ISR."""
+        controller = self.active_controller()
+        return controller is not None and all(
+            set(one.isr) == set(one.replicas) for one in controller.image.partitions.values()
+        )
+
     def metadata(self, broker: int) -> Any:
         request = metadata_request.MetadataRequest(
             topics=None, include_topic_authorized_operations=False

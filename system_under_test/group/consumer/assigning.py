@@ -32,12 +32,14 @@ class Surroundings:
         wall_ms: Wall clock, for what is stored.
         assignors: Names of the assignors; the first is used where members have no preference.
         stores_hash: Whether the topics of the newest assignment are stored as a hash (Kafka 4.1).
+        fenced_may_rejoin: Whether a fenced member may join again before its session is over.
     """
 
     topics: Topics
     wall_ms: int
     assignors: tuple[str, ...]
     stores_hash: bool
+    fenced_may_rejoin: bool
     rules: Rules
 
 

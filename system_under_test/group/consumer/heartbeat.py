@@ -48,7 +48,7 @@ def heartbeat(draft: Draft, request: HeartbeatRequest, around: Surroundings) -> 
         GroupError: The member is refused.
     """
     check_regex(request.regex)
-    before = _member(draft, request, around.rules)
+    before = _member(draft, request, around)
     subscription = _updated(before.subscription, request)
     if subscription != before.subscription or before.member_id not in draft.group.members:
         draft.put(Kind.SUBSCRIPTION, subscription, before.member_id)
@@ -66,7 +66,7 @@ def heartbeat(draft: Draft, request: HeartbeatRequest, around: Surroundings) -> 
     )
 
 
-def _member(draft: Draft, request: HeartbeatRequest, rules: Rules) -> ConsumerMember:
+def _member(draft: Draft, request: HeartbeatRequest, around: Surroundings) -> ConsumerMember:
     """Returns the sender; one that is not a member yet is not in the group after this either."""
     group = draft.group
     is_joining = request.epoch == JOIN_EPOCH
@@ -79,12 +79,13 @@ def _member(draft: Draft, request: HeartbeatRequest, rules: Rules) -> ConsumerMe
     else:
         member = group.member_of_instance(request.instance_id)
         if member is not None and is_joining:
-            return _returned(draft, member, request, rules)
+            return _returned(draft, member, request, around.rules)
         if member is not None or not is_joining:
             member = known_static(member, request.instance_id, request.member_id)
     if member is None:
         return ConsumerMember(member_id=request.member_id)
-    _check_epoch(member, request, rules)
+    if not (is_joining and around.fenced_may_rejoin):
+        _check_epoch(member, request, around.rules)
     return member
 
 

@@ -28,6 +28,7 @@ class World:
     rules: Rules = ALL_RULES
     assignors: tuple[str, ...] = ("uniform", "range")
     stores_hash: bool = True
+    fenced_may_rejoin: bool = True
     wall_ms: int = 1_000_000
     group: ConsumerGroup = field(default_factory=lambda: ConsumerGroup(group_id="g"))
     image: ClusterImage = field(default_factory=ClusterImage)
@@ -39,6 +40,7 @@ class World:
             wall_ms=self.wall_ms,
             assignors=self.assignors,
             stores_hash=self.stores_hash,
+            fenced_may_rejoin=self.fenced_may_rejoin,
             rules=self.rules,
         )
 
@@ -100,7 +102,11 @@ class World:
 
 @dataclass
 class Client:
-    """A consumer that follows what it is told."""
+    """A consumer that follows what it is told.
+
+    Attributes:
+        is_unsure: Whether a response was lost; the next heartbeat then is a full one, as clients send it.
+    """
 
     world: World
     name: str
@@ -111,6 +117,7 @@ class Client:
     epoch: int = 0
     owned: Partitions = frozenset()
     assigned: Partitions = frozenset()
+    is_unsure: bool = False
 
     def request(self, **changes: object) -> HeartbeatRequest:
         made = HeartbeatRequest(
@@ -120,7 +127,7 @@ class Client:
             instance_id=self.instance_id,
             owned=frozenset() if self.epoch == 0 else self.owned,
         )
-        if self.epoch == 0:
+        if self.epoch == 0 or self.is_unsure:
             made = replace(
                 made,
                 topics=self.topics,
@@ -137,7 +144,7 @@ class Client:
         return result
 
     def take(self, result: HeartbeatResult) -> None:
-        self.epoch = result.epoch
+        self.epoch, self.is_unsure = result.epoch, False
         if result.assigned is not None:
             self.assigned = result.assigned
 

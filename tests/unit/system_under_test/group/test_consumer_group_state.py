@@ -166,11 +166,33 @@ def test_a_member_whose_response_was_lost_may_repeat_its_epoch_if_it_owns_nothin
     settle(a, b)
     of.remove("b")
     before = a.request()
-    of.heartbeat(before)  # the response is lost
+    of.heartbeat(before)
+    a.is_unsure = True  # the response is lost
     extra = before.owned | {(UUID(int=7), 0)}
     assert refused(a, epoch=before.epoch, owned=extra) is ErrorCode.FENCED_MEMBER_EPOCH
     assert refused(a, epoch=before.epoch, owned=None) is ErrorCode.FENCED_MEMBER_EPOCH
     assert of.heartbeat(before).epoch == 3
+
+
+@pytest.mark.parametrize("may_rejoin", [True, False])
+def test_a_fenced_member_may_join_again_at_once_or_when_its_session_is_over(
+    may_rejoin: bool,
+) -> None:
+    """Until KAFKA-19233 a coordinator fenced the join of a member that it still knew in a later epoch."""
+    of = world(fenced_may_rejoin=may_rejoin)
+    a, b = Client(of, "a"), Client(of, "b")
+    settle(a, b)
+    of.remove("b")
+    a.work()
+    assert refused(a, epoch=1) is ErrorCode.FENCED_MEMBER_EPOCH
+    a.reset()
+    if may_rejoin:
+        assert a.work().epoch == 3
+        assert a.indexes == [0, 1, 2, 3]
+    else:
+        assert refused(a) is ErrorCode.FENCED_MEMBER_EPOCH
+        of.remove("a")
+        assert a.work().epoch == 5
 
 
 def test_a_join_whose_response_was_lost_may_be_repeated() -> None:
@@ -310,6 +332,7 @@ class Groups(RuleBasedStateMachine):
             client.reset()
             return
         if is_lost:
+            client.is_unsure = True
             return
         client.take(result)
         if follows:
