@@ -107,10 +107,15 @@ class ConsumerMember:
 
     def work(self) -> Any:
         """Sends a heartbeat like a consumer: repeats it, joins again if it is fenced, follows the assignment."""
+        is_full = False
         for _ in range(100):
-            response = self.heartbeat()
-            if response.error_code not in RETRIABLE:
-                break
+            try:
+                response = self.heartbeat(is_full=is_full)
+            except ConnectionError:
+                is_full = True  # a response may have been lost
+            else:
+                if response.error_code not in RETRIABLE:
+                    break
             self.cluster.run_for(0.1)
         if response.error_code in (25, 110):
             self.epoch, self.owned, self.assigned = 0, set(), set()
