@@ -8,6 +8,7 @@ from system_under_test.protocol.messages import (
     consumer_group_heartbeat_request,
     create_topics_request,
     find_coordinator_request,
+    list_groups_request,
     millis,
     offset_commit_request,
     offset_fetch_request,
@@ -215,3 +216,9 @@ def started(*, partitions: int = 4, **settings: Any) -> Cluster:
     cluster = Cluster(**settings).start()
     create_topic(cluster, partitions=partitions)
     return cluster
+
+
+def listed_types(member: ConsumerMember) -> list[tuple[str, str]]:
+    """Returns (group, type) of the groups that the member's coordinator lists."""
+    request = list_groups_request.ListGroupsRequest(states_filter=(), types_filter=())
+    return [(one.group_id, one.group_type) for one in member.ask(request).groups]

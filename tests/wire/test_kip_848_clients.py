@@ -174,7 +174,8 @@ def test_a_static_consumer_restarts_without_a_rebalance_and_a_second_one_is_fenc
     intruder = Consumers(cluster, consumers.group)
     second = intruder.add(topic, group_instance_id="one")
     error = consumers.until(lambda: fatal_error(second), "the second one is refused")
-    assert error.code() == confluent_kafka.KafkaError.UNRELEASED_INSTANCE_ID
+    assert error.fatal()
+    assert "instance ID is still used by another member" in error.str()
     second.close()
 
 
@@ -193,7 +194,7 @@ def test_a_pattern_is_resolved_by_the_coordinator(
     consumers.add(f"^{prefix}-[ab]$")
     consumers.until(lambda: len(consumers.all[0].assignment()) == 2, "both topics")
     (member,) = description(cluster, consumers.group).members
-    assert member.subscribed_topic_regex == f"^{prefix}-[ab]$"
+    assert f"^{prefix}-[ab]$" in member.subscribed_topic_regex
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
@@ -268,17 +269,12 @@ def test_the_tools_show_a_consumer_group_and_read_its_records(
     # Kafka's own decoder reads the records of the group.
     index = offsets_partition(consumers.group, partition_count(cluster))
     broker = coordinator(cluster, consumers.group)
-    folder = cluster.local.directory / broker / "data" / f"__consumer_offsets-{index}"
-    log = sorted(folder.glob("*.log"))[-1]
+    folder = cluster.local.directory / broker
+    log = sorted(folder.rglob(f"__consumer_offsets-{index}/*.log"))[-1]
     dumped = tools.run("dump-log", "--files", str(log), "--offsets-decoder")
     kinds = decoded_kinds(dumped, consumers.group)
-    assert {
-        "CONSUMER_GROUP_METADATA",
-        "CONSUMER_GROUP_MEMBER_METADATA",
-        "CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA",
-        "CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER",
-        "CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT",
-    } <= kinds, dumped
+    # Group, subscription, target epoch, target, progress: the versions of the keys.
+    assert {"3", "5", "6", "7", "8"} <= kinds, dumped
     assert '"serverAssignor":"range"' in dumped
 
 

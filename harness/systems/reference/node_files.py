@@ -11,7 +11,7 @@ from system_under_test.config import LOG_DIR_NAMES
 CLUSTER_ID = "bGFzdHN0YW5kLWxvY2FsAA"
 """As Kafka's tools make them: 16 bytes in base 64 without padding, here the text "laststand-local"."""
 NODE_FILE = "node.toml"
-FAST_GROUPS = {
+FAST_GROUPS: Mapping[str, Any] = {
     "group_initial_rebalance_delay_ms": 100,
     "group_min_session_timeout_ms": 1000,
     "group_consumer_heartbeat_interval_ms": 500,
