@@ -11,6 +11,7 @@ from system_under_test.protocol.messages import (
     list_groups_request,
     millis,
     offset_commit_request,
+    offset_fetch_by_id_request,
     offset_fetch_request,
 )
 from tests.simulation.cluster_story import TOPIC, Cluster
@@ -158,6 +159,15 @@ class ConsumerMember:
         if found.error_code:
             return found.error_code, None
         return 0, found.topics[0].partitions[0].committed_offset
+
+    def fetch_by_id(self, member_id: str | None, epoch: int) -> int:
+        """Returns the error of an OffsetFetch that names topics by id (version 10)."""
+        messages = offset_fetch_by_id_request
+        group = messages.OffsetFetchRequestGroup(
+            group_id=self.group, member_id=member_id, member_epoch=epoch, topics=None
+        )
+        response = self.ask(messages.OffsetFetchRequest(groups=(group,), require_stable=False))
+        return int(response.groups[0].error_code)
 
     def describe(self) -> Any:
         """Returns the description of the group."""

@@ -104,6 +104,43 @@ def test_a_change_that_was_not_committed_is_not_acknowledged_and_the_member_join
     assert shares(a, b) == [[0, 1], [2, 3]]
 
 
+def test_a_heartbeat_that_changes_nothing_waits_for_what_it_depends_on() -> None:
+    """The first member would learn a state that the next coordinator may not have."""
+    cluster = started()
+    a, b = ConsumerMember(cluster, "a"), ConsumerMember(cluster, "b")
+    settle(a, b)
+    old = a.find()
+    others = [f"b{broker}" for broker in cluster.brokers if broker != old]
+    network = cluster.world.network
+    network.stall("followers", [pair for one in others for pair in between(f"b{old}", one)])
+    joining = ConsumerMember(cluster, "c").request()
+    waiting = [
+        cluster.world.spawn("client", cluster._ask(old, request))
+        for request in (joining, b.request(), b.request())
+    ]
+    cluster.run_for(0.3)
+    assert not any(one.done() for one in waiting)
+    network.heal_all()
+    cluster.run_until(lambda: all(one.done() for one in waiting))
+    assert [one.result().error_code for one in waiting] == [0, 0, 0]
+
+
+def test_a_change_that_the_log_does_not_take_did_not_happen() -> None:
+    cluster = started(min_isr=3)
+    a, b = ConsumerMember(cluster, "a"), ConsumerMember(cluster, "b")
+    a.work()
+    coordinator = a.find()
+    other = next(broker for broker in cluster.brokers if broker != coordinator)
+    cluster.node(other).kill()
+    cluster.run_for(3)
+    assert b.heartbeat().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert [member.member_id for member in a.describe().members] == ["a"]
+    cluster.node(other).start()
+    cluster.run_until(cluster.all_in_sync)
+    settle(a, b)
+    assert shares(a, b) == [[0, 1], [2, 3]]
+
+
 def test_a_member_that_is_silent_is_removed_and_may_join_again() -> None:
     cluster = started(properties=FAST_SESSIONS, profile="kafka-4.3")
     a, b = ConsumerMember(cluster, "a"), ConsumerMember(cluster, "b")
@@ -215,6 +252,7 @@ def test_offsets_are_committed_and_shown_in_the_members_epoch_only() -> None:
     assert a.fetch("a", 2) == (ErrorCode.STALE_MEMBER_EPOCH, None)
     assert a.fetch("b", 1) == (ErrorCode.UNKNOWN_MEMBER_ID, None)
     assert a.fetch() == (0, 5), "an administrator names no member"
+    assert [a.fetch_by_id("a", epoch) for epoch in (1, 2)] == [0, ErrorCode.STALE_MEMBER_EPOCH]
     stranger = ConsumerMember(cluster, "b")
     assert stranger.commit(7, epoch=-1) == ErrorCode.UNKNOWN_MEMBER_ID
     assert a.leave().error_code == 0
