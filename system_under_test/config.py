@@ -62,8 +62,20 @@ class Features:
     """Whether a candidate that lost waits for a back-off, not for its election timeout (RAFT-10; until 4.0)."""
     message_timestamp_after_max_ms: int = 3_600_000
     """How far a record's timestamp may be ahead of the broker's clock; without a limit before KIP-1030."""
+    group_version: int | None = 1
+    """Level of `group.version`: consumer groups exist from 1 on (KIP-848). None before 4.0, where only
+    `group.coordinator.rebalance.protocols` decides."""
+    stores_group_metadata_hash: bool = True
+    """Whether a consumer group stores its topics as a hash (Kafka 4.1); before, one by one."""
+    fenced_member_may_rejoin: bool = True
+    """Whether a fenced member of a consumer group may join again before its session is over (KAFKA-19233)."""
     segment_bytes_min: int = 1 << 20
     """The smallest `segment.bytes` that a topic may have."""
+
+    @property
+    def has_group_version(self) -> bool:
+        """Whether the release has `group.version`."""
+        return self.group_version is not None
 
     @property
     def elr_on(self) -> bool:
@@ -76,6 +88,9 @@ PROFILES: dict[str, Features] = {
         profile="kafka-3.4",
         metadata_version=8,
         elr_version=0,
+        group_version=None,
+        stores_group_metadata_hash=False,
+        fenced_member_may_rejoin=False,
         hw_min_isr_gate=False,
         isr_broker_epoch_check=False,
         shutdown_detection="none",
@@ -92,6 +107,9 @@ PROFILES: dict[str, Features] = {
         profile="kafka-3.6",
         metadata_version=14,
         elr_version=0,
+        group_version=None,
+        stores_group_metadata_hash=False,
+        fenced_member_may_rejoin=False,
         hw_min_isr_gate=False,
         shutdown_detection="none",
         recreates_offline_replicas=False,
@@ -106,6 +124,9 @@ PROFILES: dict[str, Features] = {
         profile="kafka-3.9",
         metadata_version=21,
         elr_version=0,
+        group_version=None,
+        stores_group_metadata_hash=False,
+        fenced_member_may_rejoin=False,
         shutdown_detection="always_unclean",
         pre_vote=False,
         candidate_backs_off=True,
@@ -116,10 +137,12 @@ PROFILES: dict[str, Features] = {
         profile="kafka-4.0",
         metadata_version=25,
         elr_version=0,
+        stores_group_metadata_hash=False,
+        fenced_member_may_rejoin=False,
         candidate_backs_off=True,
         segment_bytes_min=14,
     ),
-    "kafka-4.1": Features(profile="kafka-4.1"),
+    "kafka-4.1": Features(profile="kafka-4.1", fenced_member_may_rejoin=False),
     "kafka-4.2": Features(profile="kafka-4.2", metadata_version=29),
     "kafka-4.3": Features(
         profile="kafka-4.3", metadata_version=30, reassignment_waits_for="target-if-fewer"
@@ -318,6 +341,12 @@ class GroupConfig:
     Attributes:
         offsets_topic_num_partitions: Kafka's default is 50. Fewer are enough for small clusters, and every
             partition enlarges each fetch request of a follower.
+        group_coordinator_rebalance_protocols: Which protocols the members of groups may use. Releases before 4.0
+            have only "classic" if the node's file does not say otherwise.
+        group_consumer_assignors: The first one is used where the members of a group prefer none.
+        group_consumer_migration_policy: Whether groups may change their type while they have members: "disabled",
+            "upgrade" (classic to consumer), "downgrade", or "bidirectional". The default of releases before 4.0 is
+            "disabled".
     """
 
     offsets_topic_num_partitions: int = 4
@@ -328,6 +357,16 @@ class GroupConfig:
     group_max_session_timeout_ms: int = 1800000
     group_max_size: int = 2**31 - 1
     offset_commit_timeout_ms: int = 5000
+    group_coordinator_rebalance_protocols: tuple[str, ...] = ("classic", "consumer")
+    group_consumer_session_timeout_ms: int = 45000
+    group_consumer_min_session_timeout_ms: int = 45000
+    group_consumer_max_session_timeout_ms: int = 60000
+    group_consumer_heartbeat_interval_ms: int = 5000
+    group_consumer_min_heartbeat_interval_ms: int = 5000
+    group_consumer_max_heartbeat_interval_ms: int = 15000
+    group_consumer_max_size: int = 2**31 - 1
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    group_consumer_migration_policy: str = "bidirectional"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

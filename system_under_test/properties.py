@@ -12,13 +12,15 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
-from system_under_test.config import NEVER_MS, NodeConfig
+from system_under_test.config import NEVER_MS, GroupConfig, NodeConfig
 from system_under_test.metadata.image import MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG
 from system_under_test.metadata.log_settings import IN_FORCE, field_of, field_value
 from system_under_test.metadata.topic_configs import (
     BOOLEAN,
     INT,
+    LIST,
     LONG,
+    STRING,
     SYNONYMS,
     TOPIC_CONFIGS,
     InvalidConfigError,
@@ -36,12 +38,14 @@ class Property:
         field: The field of that part.
         kind: Kafka's ConfigType code.
         least: The smallest number.
+        choices: The possible texts, or entries of a list.
     """
 
     part: str
     field: str
     kind: int = INT
     least: int = 1
+    choices: tuple[str, ...] = ()
 
 
 def _timing(field: str, *, least: int = 1, kind: int = INT) -> tuple[str, Property]:
@@ -50,6 +54,11 @@ def _timing(field: str, *, least: int = 1, kind: int = INT) -> tuple[str, Proper
 
 def _group(name: str, field: str = "", *, least: int = 1) -> tuple[str, Property]:
     return name, Property(part="group", field=field or name.replace(".", "_"), least=least)
+
+
+def _choice(name: str, kind: int, *choices: str) -> tuple[str, Property]:
+    field = name.replace(".", "_")
+    return name, Property(part="group", field=field, kind=kind, choices=choices)
 
 
 def _metadata(field: str, *, least: int = 0) -> tuple[str, Property]:
@@ -84,6 +93,23 @@ PROPERTIES: dict[str, Property] = dict(
         _timing("replica_lag_time_max_ms", kind=LONG),
         _timing("replica_socket_timeout_ms"),
         _timing("unclean_leader_election_interval_ms", kind=LONG),
+        _choice("group.consumer.assignors", LIST, "uniform", "range"),
+        _group("group.consumer.heartbeat.interval.ms"),
+        _group("group.consumer.max.heartbeat.interval.ms"),
+        _group("group.consumer.max.session.timeout.ms"),
+        _group("group.consumer.max.size"),
+        _choice(
+            "group.consumer.migration.policy",
+            STRING,
+            "bidirectional",
+            "downgrade",
+            "upgrade",
+            "disabled",
+        ),
+        _group("group.consumer.min.heartbeat.interval.ms"),
+        _group("group.consumer.min.session.timeout.ms"),
+        _group("group.consumer.session.timeout.ms"),
+        _choice("group.coordinator.rebalance.protocols", LIST, "classic", "consumer"),
         _group("group.initial.rebalance.delay.ms", least=0),
         _group("group.max.session.timeout.ms"),
         _group("group.max.size"),
@@ -109,6 +135,10 @@ PROPERTIES: dict[str, Property] = dict(
 """Settings of a node by Kafka's name, except for those that are defaults of topics."""
 
 FIXED: dict[str, tuple[str, str]] = {
+    "group.consumer.regex.refresh.interval.ms": (
+        "600000",
+        "the topics of a regular expression are looked up every 10 s, which needs no permissions here",
+    ),
     "log.flush.start.offset.checkpoint.interval.ms": (
         "60000",
         "log starts are checkpointed with the recovery points "
@@ -154,7 +184,7 @@ def configured(config: NodeConfig, properties: Mapping[str, str]) -> NodeConfig:
             raise PropertyError(f"{name} is not a property of a node{hint}")
     for key in TOPIC_CONFIGS.values():
         _take_default(key, properties, parts)
-    return replace(
+    made = replace(
         config,
         timings=replace(config.timings, **parts["timings"]),
         group=replace(config.group, **parts["group"]),
@@ -163,17 +193,52 @@ def configured(config: NodeConfig, properties: Mapping[str, str]) -> NodeConfig:
         properties=(*config.properties, *sorted(properties.items())),
         **parts["node"],
     )
+    _check_groups(made.group)
+    return made
 
 
-def _value(name: str, found: Property, text: str) -> int | bool:
+def _check_groups(group: GroupConfig) -> None:
+    """Refuses timeouts of consumer groups that contradict each other, as Kafka does at a start."""
+    for low, value, high in (
+        ("min.session.timeout.ms", "session.timeout.ms", "max.session.timeout.ms"),
+        ("min.heartbeat.interval.ms", "heartbeat.interval.ms", "max.heartbeat.interval.ms"),
+    ):
+        numbers = [
+            int(getattr(group, f"group_consumer_{name.replace('.', '_')}"))
+            for name in (low, value, high)
+        ]
+        if numbers != sorted(numbers):
+            raise PropertyError(
+                f"group.consumer.{value} is {numbers[1]}; use a number from group.consumer.{low} ({numbers[0]})"
+                f" to group.consumer.{high} ({numbers[2]}), or change these"
+            )
+    session_ms = group.group_consumer_session_timeout_ms
+    if group.group_consumer_heartbeat_interval_ms >= session_ms:
+        raise PropertyError(
+            f"group.consumer.heartbeat.interval.ms is {group.group_consumer_heartbeat_interval_ms}; use less than"
+            f" group.consumer.session.timeout.ms ({session_ms})"
+        )
+
+
+def _value(name: str, found: Property, text: str) -> int | bool | str | tuple[str, ...]:
     key = TopicConfigKey(name=name, kind=found.kind, default="", documentation="")
     value = _canonical(key, name, text)
     if found.kind == BOOLEAN:
         return value == "true"
+    if found.choices:
+        return _chosen(name, found, value.lower())
     if int(value) < found.least:
         raise PropertyError(f"{name} is {text}; use {found.least} or more")
     # Kafka's largest number means never; timers cannot be set that far ahead.
     return min(int(value), NEVER_MS)
+
+
+def _chosen(name: str, found: Property, value: str) -> str | tuple[str, ...]:
+    parts = tuple(value.split(",")) if found.kind == LIST else (value,)
+    if len(set(parts)) < len(parts) or not set(parts) <= set(found.choices):
+        several = "one or more of" if found.kind == LIST else "one of"
+        raise PropertyError(f"{name} is {value!r}; use {several} {', '.join(found.choices)}")
+    return parts if found.kind == LIST else value
 
 
 def _check_fixed(name: str, text: str) -> None:

@@ -20,11 +20,18 @@ from harness.contracts.workload import Task, WorkloadContext, WorkloadType
 from harness.errors import UsageError
 from workloads.append import AppendWorkload
 from workloads.append_config import AppendConfig
-from workloads.clients.native_group import NativeGroup
+from workloads.clients.native_consumer_member import NativeConsumerMember
+from workloads.clients.native_group import NativeGroup, NativeMember
 from workloads.consumer_group import ConsumerGroup
 from workloads.group import GroupWorkloadConfig
 
 NATIVE = "native"
+CLASSIC = "classic"
+MEMBERS: Mapping[str, type[NativeMember]] = {
+    CLASSIC: NativeMember,
+    "consumer": NativeConsumerMember,
+}
+"""What native members are, by group protocol."""
 FAST_SESSION_TIMEOUT_MS = 2000
 SESSION_TIMEOUT_MS = 10_000
 MEAN_LIFE_SESSIONS = 2.5
@@ -59,10 +66,12 @@ class ConsumerGroupConfig(AppendConfig):
     Attributes:
         members: How many members the group has at a time.
         static_members: How many of them are static, that is, have an instance id (KIP-345); native members only.
+        group_protocol: "classic", or "consumer" (KIP-848; native members only, Kafka 4.0 and later).
     """
 
     members: int = 3
     static_members: int = 0
+    group_protocol: str = CLASSIC
 
     def __post_init__(self) -> None:
         """Checks names and numbers."""
@@ -77,6 +86,15 @@ class ConsumerGroupConfig(AppendConfig):
         if self.static_members and self.client != NATIVE:
             raise UsageError(
                 f"workload.static_members needs the client {NATIVE!r}, not {self.client!r}"
+            )
+
+        if self.group_protocol not in MEMBERS:
+            raise UsageError(
+                f"workload.group_protocol is {self.group_protocol!r}; choose one of {', '.join(MEMBERS)}"
+            )
+        if self.group_protocol != CLASSIC and self.client != NATIVE:
+            raise UsageError(
+                f"workload.group_protocol {self.group_protocol!r} needs the client {NATIVE!r}, not {self.client!r}"
             )
 
     @property
@@ -107,7 +125,8 @@ class ConsumerGroupWorkload(AppendWorkload):
         self.group: Group
         if config.client == NATIVE:
             hosts = context.hosts[config.processes : config.client_hosts]
-            self.group = NativeGroup(context, settings, hosts, self.process_ids)
+            member = MEMBERS[config.group_protocol]
+            self.group = NativeGroup(context, settings, hosts, self.process_ids, member)
         else:
             self.group = _confluent_group(context, settings, self)
 

@@ -22,9 +22,10 @@ _AFTER_4_1 = """\
 
 ## What changed after 4.1
 
-One switch: when a reassignment completes. Otherwise the profiles `kafka-4.2`, `kafka-4.3` and `kafka-4.4` behave
-like `kafka-4.1` and report the level of `metadata.version` of their release. So tests of `kafka-4.1` cover them,
-and a test requires that they differ in nothing else.
+Two switches: when a reassignment completes, and whether a fenced member of a consumer group may join again at
+once. Otherwise the profiles `kafka-4.2`, `kafka-4.3` and `kafka-4.4` behave like `kafka-4.1` and report the level
+of `metadata.version` of their release. So tests of `kafka-4.1` cover them, and a test requires that they differ in
+nothing else.
 
 These differences of the releases concern the replication, or look as if they did:
 
@@ -59,6 +60,18 @@ def _limit(value: Any) -> str:
 _ROWS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "metadata_version": ("level of `metadata.version` (reported only)", str),
     "elr_version": ("level of `eligible.leader.replicas.version` (KIP-966)", str),
+    "group_version": (
+        "level of `group.version` (KIP-848)",
+        lambda value: "none" if value is None else str(value),
+    ),
+    "stores_group_metadata_hash": (
+        "consumer groups store their topics as a hash (KAFKA-17747)",
+        _flag,
+    ),
+    "fenced_member_may_rejoin": (
+        "a fenced member of a consumer group may join again at once (KAFKA-19233)",
+        _flag,
+    ),
     "hw_min_isr_gate": (
         "the high watermark needs min ISR members (HW-1, KAFKA-15583)",
         _flag,

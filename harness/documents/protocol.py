@@ -52,8 +52,8 @@ An API that is not in the table is neither advertised nor served.
 | sends more than {ELEMENTS_MAX:,} array elements in one message | a closed connection |
 | adds tagged fields that the version does not have, or bytes after the message | no error; they are ignored |
 
-These do not exist here: consumer groups of KIP-848, share groups, access control, quotas, delegation tokens,
-tiered storage, and changes of the set of voters.
+These do not exist here: share groups, streams groups, access control, quotas, delegation tokens, tiered storage,
+and changes of the set of voters.
 """
 
 

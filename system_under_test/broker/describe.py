@@ -387,6 +387,8 @@ _USUAL_NODE = NodeConfig(node_id=0, role="broker", address="", cluster_id="", vo
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(value)
     return _never(value) if isinstance(value, int) else str(value)
 
 

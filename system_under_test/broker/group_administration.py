@@ -10,13 +10,15 @@ Source:
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from system_under_test.broker.group_shard import Shard
+from system_under_test.broker.group_shard import AnyGroup, Shard
 from system_under_test.broker.metadata_cache import MetadataCache
 from system_under_test.group import descriptions
+from system_under_test.group.consumer.group import ConsumerGroup, keys_of
+from system_under_test.group.consumer.records import encode_record
 from system_under_test.group.records import OffsetKey, encode_key
 from system_under_test.group.state import Group
 from system_under_test.group.subscriptions import is_consumer_group, is_subscribed
@@ -75,14 +77,14 @@ class GroupAdministration:
             return descriptions.listed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         states = {one.strip().lower() for one in request.states_filter}
         types = {one.strip().lower() for one in request.types_filter}
-        groups = [group for shard in current for _, group in sorted(shard.groups.items())]
+        groups = [descriptions.listing(group) for shard in current for group in shard.all_groups()]
         return descriptions.listed(
             ErrorCode.NONE,
             [
                 group
                 for group in groups
-                if (not states or group.state.value.lower() in states)
-                and (not types or descriptions.CLASSIC in types)
+                if (not states or group.group_state.lower() in states)
+                and (not types or group.group_type in types)
             ],
         )
 
@@ -125,25 +127,25 @@ class GroupAdministration:
         if isinstance(shard, ErrorCode):
             done(shard)
             return
-        group = shard.groups.get(group_id)
+        group = shard.group(group_id)
         if group is None:
             done(ErrorCode.GROUP_ID_NOT_FOUND)
             return
         # [GRP-5] Its members would go on with partitions and offsets of a group that another may create anew.
-        if group.state is not GroupState.EMPTY and self._rules("GRP-5"):
+        if not _is_empty(group) and self._rules("GRP-5"):
             done(ErrorCode.NON_EMPTY_GROUP)
             return
         keys = shard.known_offsets(group_id)
+        members: Sequence[bytes] = (encode_key(group_id),)
+        if isinstance(group, ConsumerGroup):
+            members = [encode_record(key, None)[0] for key in keys_of(group)]
 
         def forget() -> None:
-            if shard.groups.get(group_id) is group:
-                del shard.groups[group_id]
-                timer = shard.timers.pop(group_id, None)
-                if timer is not None:
-                    timer.cancel()
+            if shard.group(group_id) is group:
+                shard.drop(group_id)
             _forget_offsets(shard, keys)
 
-        self._append(shard, [*keys, group_id], forget, done)
+        self._append(shard, [*map(encode_key, keys), *members], forget, done)
 
     # --- offsets ---------------------------------------------------------------------------------------
 
@@ -166,7 +168,7 @@ class GroupAdministration:
             if (topic, partition) in results:
                 continue
             # [GRP-5] A member that starts over would read the topic from its beginning, or skip records.
-            if self._rules("GRP-5") and is_subscribed(group, topic):
+            if self._rules("GRP-5") and _reads(group, topic):
                 results[(topic, partition)] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             else:
                 results[(topic, partition)] = ErrorCode.NONE
@@ -185,21 +187,22 @@ class GroupAdministration:
                     else descriptions.offsets_refused(error)
                 )
 
-        self._append(shard, keys, lambda: _forget_offsets(shard, keys), done)
+        encoded = [encode_key(key) for key in keys]
+        self._append(shard, encoded, lambda: _forget_offsets(shard, keys), done)
         return future.result() if future.done() else future
 
-    def _offsets_of(self, group_id: str) -> tuple[ErrorCode, Group | None, Shard | None]:
+    def _offsets_of(self, group_id: str) -> tuple[ErrorCode, AnyGroup | None, Shard | None]:
         """Returns the group whose offsets may be deleted, or an error."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID, None, None
         shard = self._shard_of(group_id)
         if isinstance(shard, ErrorCode):
             return shard, None, None
-        group = shard.groups.get(group_id)
+        group = shard.group(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND, None, None
         # Only of consumers is it known which topics they read.
-        if group.state is not GroupState.EMPTY and not is_consumer_group(group):
+        if isinstance(group, Group) and not _is_empty(group) and not is_consumer_group(group):
             return ErrorCode.NON_EMPTY_GROUP, None, None
         return ErrorCode.NONE, group, shard
 
@@ -208,7 +211,7 @@ class GroupAdministration:
     def _append(
         self,
         shard: Shard,
-        keys: Iterable[OffsetKey | str],
+        keys: Iterable[bytes],
         forget: Callable[[], None],
         done: Callable[[ErrorCode], None],
     ) -> None:
@@ -216,7 +219,7 @@ class GroupAdministration:
 
         Args:
             shard: Where the group is.
-            keys: Of offsets, and of the group itself.
+            keys: Of offsets, and of the group itself, encoded.
             forget: Changes the memory; called when the records are in the log, and again when they are committed,
                 because a commit that was in flight may have been entered meanwhile.
             done: Called once with the outcome.
@@ -230,9 +233,21 @@ class GroupAdministration:
                 forget()
             done(self._log_errors.get(error, error))
 
-        shard.log.append([(encode_key(key), None) for key in keys], decided)
+        shard.log.append([(key, None) for key in keys], decided)
         if not is_refused:
             forget()
+
+
+def _is_empty(group: AnyGroup) -> bool:
+    if isinstance(group, ConsumerGroup):
+        return not group.members
+    return group.state is GroupState.EMPTY
+
+
+def _reads(group: AnyGroup, topic: str) -> bool:
+    if isinstance(group, ConsumerGroup):
+        return topic in group.topic_names(group.members.values())
+    return is_subscribed(group, topic)
 
 
 def _forget_offsets(shard: Shard, keys: Iterable[OffsetKey]) -> None:

@@ -11,8 +11,11 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from system_under_test.broker.classic_members import ClassicMembers
+from system_under_test.broker.consumer_groups import ConsumerGroups
 from system_under_test.broker.group_administration import GroupAdministration
 from system_under_test.broker.group_shard import Shard
+from system_under_test.broker.join_requests import join_request
 from system_under_test.broker.metadata_cache import OFFSETS_TOPIC, MetadataCache
 from system_under_test.broker.offsets_by_id import OffsetsById
 from system_under_test.broker.offsets_log import OffsetsLog, led_partitions
@@ -20,18 +23,18 @@ from system_under_test.broker.replica_manager import ReplicaManager
 from system_under_test.broker.tasks import TaskScope
 from system_under_test.config import NodeConfig
 from system_under_test.group import responses
-from system_under_test.group.members import NEVER_MS, JoinRequest, Member
+from system_under_test.group.consumer.group import ConsumerGroup
+from system_under_test.group.members import NEVER_MS
 from system_under_test.group.records import (
     CommittedOffset,
     OffsetKey,
-    StoredGroup,
-    StoredMember,
     encode_group,
     encode_key,
     encode_offset,
     offsets_partition,
 )
 from system_under_test.group.state import Group
+from system_under_test.group.stored import restore_group, stored_group
 from system_under_test.group.transitions import GroupState
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
@@ -44,7 +47,6 @@ from system_under_test.protocol.messages import (
     offset_commit_request,
     offset_fetch_request,
     sync_group_request,
-    to_millis,
 )
 from system_under_test.runtime import Host, RequestContext
 
@@ -62,8 +64,6 @@ OFFSETS_TOPIC_CONFIGS = tuple(
     )
 )
 """As in Kafka: only the last record of a group and of an offset is needed; small segments load faster."""
-MEMBER_ID_REQUIRED_SINCE = 4
-"""First version of JoinGroup in which a new client gets an id first (KIP-394)."""
 GROUP_NOT_FOUND_SINCE = 9
 """First version of OffsetCommit with an error for a generation of a group that does not exist (KIP-848)."""
 
@@ -110,6 +110,18 @@ class GroupCoordinator:
         self._shards: dict[int, Shard] = {}
         self._creation: asyncio.Future[Any] | None = None
         self._is_stopped = False
+        self._consumer_groups = ConsumerGroups(
+            host,
+            config,
+            metadata,
+            shard_of=self._shard_of,
+            log_errors=_STORE_ERRORS,
+            new_member_id=self._new_member_id,
+            new_classic_group=self._new_group,
+            classic_group_changed=self._migrated,
+            classic_record=lambda group: encode_group(stored_group(group, host.clock.wall_ms())),
+        )
+        self._classic_members = ClassicMembers(self._consumer_groups)
         self._administration = GroupAdministration(
             config.rules,
             metadata,
@@ -129,6 +141,7 @@ class GroupCoordinator:
             offset_commit_request.OffsetCommitRequest: self._commit,
             offset_fetch_request.OffsetFetchRequest: self._fetch,
             **OffsetsById(self._metadata, self._commit, self._fetch).services(),
+            **self._consumer_groups.services(),
             **self._administration.services(),
         }
 
@@ -188,6 +201,11 @@ class GroupCoordinator:
             group.give_up(ErrorCode.NOT_COORDINATOR)
             self._deliver(group)
 
+    def _migrated(self, shard: Shard, group: Group) -> None:
+        """Goes on with a classic group that was a consumer group, or ends one that becomes a consumer group."""
+        self._deliver(group)
+        self._arm(shard, group)
+
     async def _load(self, index: int, shard: Shard) -> None:
         if not await shard.log.load() or self._shards.get(index) is not shard:
             return
@@ -199,42 +217,18 @@ class GroupCoordinator:
         )
         now_ms = self._now_ms()
         for group_id, stored in shard.log.groups.items():
-            shard.groups[group_id] = self._restored(group_id, stored, now_ms)
-            self._arm(shard, shard.groups[group_id])
+            group = shard.groups[group_id] = self._new_group(group_id)
+            restore_group(group, stored, now_ms)
+            self._arm(shard, group)
         self._host.observer.mark(
             "groups-loaded", partition=index, groups=len(shard.groups), epoch=shard.log.leader_epoch
         )
+        self._consumer_groups.loaded(shard)
         for group_id, offsets in shard.log.offsets.items():
             # A group that never had members has no record of its own.
-            if offsets and group_id not in shard.groups:
+            is_known = group_id in shard.groups or group_id in shard.consumer_groups
+            if offsets and not is_known:
                 shard.groups[group_id] = self._new_group(group_id)
-
-    def _restored(self, group_id: str, stored: StoredGroup, now_ms: int) -> Group:
-        group = self._new_group(group_id)
-        group.restore(
-            generation=stored.generation,
-            protocol_type=stored.protocol_type or None,
-            protocol_name=stored.protocol_name,
-            leader=stored.leader or "",
-            members=[
-                Member(
-                    member_id=member.member_id,
-                    instance_id=member.instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    session_timeout_ms=member.session_timeout_ms,
-                    rebalance_timeout_ms=member.rebalance_timeout_ms,
-                    protocol_type=stored.protocol_type,
-                    protocols=((stored.protocol_name or "", member.subscription),),
-                    # Every member that was alive under the previous coordinator gets a full session timeout.
-                    heard_ms=now_ms,
-                    assignment=member.assignment,
-                    has_synced=True,
-                )
-                for member in stored.members
-            ],
-        )
-        return group
 
     # --- finding ---------------------------------------------------------------------------------------
 
@@ -316,39 +310,29 @@ class GroupCoordinator:
         shard = self._shard_of(request.group_id)
         if isinstance(shard, ErrorCode):
             return responses.join_refused(shard, request.member_id)
+        asked = join_request(request, context)
+        consumers = shard.consumer_groups.get(request.group_id)
+        if consumers is not None and consumers.members:
+            return self._classic_members.join(shard, consumers, asked)
         group = shard.groups.get(request.group_id)
         is_new = group is None
         if group is None:
             if request.member_id:
                 return responses.join_refused(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+            if consumers is not None and not self._consumer_groups.delete_empty(shard, consumers):
+                return responses.join_refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
             group = shard.groups[request.group_id] = self._new_group(request.group_id)
-        session_timeout_ms = int(to_millis(request.session_timeout))
-        rebalance_timeout_ms = int(to_millis(request.rebalance_timeout))
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        group.join(
-            JoinRequest(
-                member_id=request.member_id,
-                instance_id=request.group_instance_id,
-                client_id=context.client_id,
-                client_host="/" + context.peer.rpartition(":")[0],
-                session_timeout_ms=session_timeout_ms,
-                # Version 0 knows the session timeout only.
-                rebalance_timeout_ms=rebalance_timeout_ms
-                if rebalance_timeout_ms >= 0
-                else session_timeout_ms,
-                protocol_type=request.protocol_type,
-                protocols=tuple((one.name, bytes(one.metadata)) for one in request.protocols),
-                needs_known_member_id=not 0 <= context.api_version < MEMBER_ID_REQUIRED_SINCE,
-            ),
-            waiter,
-            self._now_ms(),
-        )
+        group.join(asked, waiter, self._now_ms())
         if is_new and not group.has_clients:
             # A refused request does not create a group.
             del shard.groups[request.group_id]
         return self._result(shard, group, waiter)
 
     def _sync(self, request: Any, _context: RequestContext) -> Any:
+        consumers = self._consumer_group(request.group_id)
+        if consumers is not None:
+            return self._classic_members.sync(*consumers, request)
         shard, group = self._known_group(request.group_id)
         if isinstance(group, ErrorCode) or isinstance(shard, ErrorCode):
             return responses.sync_refused(group if isinstance(group, ErrorCode) else shard)
@@ -369,6 +353,9 @@ class GroupCoordinator:
         return self._result(shard, group, waiter)
 
     def _heartbeat(self, request: Any, _context: RequestContext) -> Any:
+        consumers = self._consumer_group(request.group_id)
+        if consumers is not None:
+            return self._classic_members.heartbeat(*consumers, request)
         shard, group = self._known_group(request.group_id)
         if isinstance(group, ErrorCode) or isinstance(shard, ErrorCode):
             return responses.heartbeat(group if isinstance(group, ErrorCode) else shard)
@@ -378,6 +365,9 @@ class GroupCoordinator:
         return responses.heartbeat(error)
 
     def _leave(self, request: Any, _context: RequestContext) -> Any:
+        consumers = self._consumer_group(request.group_id)
+        if consumers is not None:
+            return self._classic_members.leave(*consumers, request)
         shard, group = self._known_group(request.group_id)
         if isinstance(shard, ErrorCode):
             return responses.leave_refused(shard)
@@ -391,6 +381,13 @@ class GroupCoordinator:
         ]
         self._after_input(shard, group, was)
         return responses.leave(results)
+
+    def _consumer_group(self, group_id: str) -> tuple[Shard, ConsumerGroup] | None:
+        shard = self._shard_of(group_id)
+        if isinstance(shard, ErrorCode):
+            return None
+        group = shard.consumer_groups.get(group_id)
+        return None if group is None else (shard, group)
 
     def _known_group(self, group_id: str) -> tuple[Shard | ErrorCode, Group | ErrorCode]:
         shard = self._shard_of(group_id)
@@ -443,31 +440,12 @@ class GroupCoordinator:
 
     def _store_group(self, shard: Shard, group: Group) -> None:
         generation = group.generation
-        stored = StoredGroup(
-            protocol_type=group.protocol_type or "",
-            generation=generation,
-            protocol_name=group.protocol_name,
-            leader=group.leader or None,
-            changed_ms=self._host.clock.wall_ms(),
-            members=tuple(
-                StoredMember(
-                    member_id=member.member_id,
-                    instance_id=member.instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    rebalance_timeout_ms=member.rebalance_timeout_ms,
-                    session_timeout_ms=member.session_timeout_ms,
-                    subscription=member.subscription(group.protocol_name),
-                    assignment=member.assignment,
-                )
-                for member in group.members.values()
-            ),
-        )
+        stored = stored_group(group, self._host.clock.wall_ms())
 
         def stored_or_not(error: ErrorCode) -> None:
             group.assignment_stored(generation, _STORE_ERRORS.get(error, error), self._now_ms())
             self._deliver(group)
-            if shard.log.is_current:
+            if shard.log.is_current and shard.groups.get(group.group_id) is group:
                 self._arm(shard, group)
 
         shard.log.append([(encode_key(group.group_id), encode_group(stored))], stored_or_not)
@@ -480,6 +458,14 @@ class GroupCoordinator:
             return responses.commit(request, lambda *_: shard)
         group = shard.groups.get(request.group_id)
         generation = request.generation_id_or_member_epoch
+        consumers = shard.consumer_groups.get(request.group_id)
+        if consumers is not None:
+            refusal = self._consumer_groups.commit_error(
+                consumers, request.member_id, generation, context.api_version
+            )
+            if refusal is not ErrorCode.NONE:
+                return responses.commit(request, lambda *_: refusal)
+            return self._store_offsets(shard, request)
         if group is None:
             # GRP-2: an unknown generation cannot be the current one.
             if generation >= 0 and self._config.rules("GRP-2"):
@@ -550,9 +536,15 @@ class GroupCoordinator:
             shard = self._shard_of(wanted.group_id, for_offsets=True)
             if isinstance(shard, ErrorCode):
                 found.append(responses.fetched_group(wanted, shard, {}))
-            else:
-                offsets = shard.log.offsets.get(wanted.group_id, {})
-                found.append(responses.fetched_group(wanted, ErrorCode.NONE, offsets))
+                continue
+            consumers = shard.consumer_groups.get(wanted.group_id)
+            error = ErrorCode.NONE
+            if consumers is not None:
+                error = self._consumer_groups.fetch_error(
+                    consumers, wanted.member_id, wanted.member_epoch
+                )
+            offsets = shard.log.offsets.get(wanted.group_id, {})
+            found.append(responses.fetched_group(wanted, error, offsets))
         return responses.fetched(tuple(found))
 
 

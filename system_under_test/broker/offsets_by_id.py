@@ -99,6 +99,8 @@ class OffsetsById:
         groups = tuple(
             schema.OffsetFetchRequestGroup(
                 group_id=group.group_id,
+                member_id=group.member_id,
+                member_epoch=group.member_epoch,
                 topics=None
                 if group.topics is None
                 else tuple(

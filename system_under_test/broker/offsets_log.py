@@ -13,6 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from system_under_test.broker.partition import ACKS_ALL, Partition
 from system_under_test.broker.produce_wait import ProduceWait
+from system_under_test.group.consumer.group import ConsumerGroup
+from system_under_test.group.consumer.records import (
+    Kind,
+    decode_record_key,
+    decode_record_value,
+    is_consumer_group_key,
+)
 from system_under_test.group.records import (
     CommittedOffset,
     OffsetKey,
@@ -48,7 +55,8 @@ class OffsetsLog:
         leader_epoch: The leadership; in another one this object is of no use.
         is_loaded: Whether everything was read.
         offsets: Committed offsets by group, topic and partition.
-        groups: The newest generation of every group.
+        groups: The newest generation of every classic group.
+        consumer_groups: The consumer groups (KIP-848).
     """
 
     def __init__(
@@ -63,10 +71,12 @@ class OffsetsLog:
         self.is_loaded = False
         self.offsets: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
         self.groups: dict[str, StoredGroup] = {}
+        self.consumer_groups: dict[str, ConsumerGroup] = {}
         self._host = host
         self._partition = partition
         self._rules = rules
         self._timeout_s = timeout_ms / 1000
+        self._appended_to = 0
 
     @property
     def is_current(self) -> bool:
@@ -95,6 +105,7 @@ class OffsetsLog:
             position = max(position, log.log_start_offset)
             if position >= log.log_end_offset:
                 self.is_loaded = True
+                self._appended_to = position
                 return True
             data = log.read(position, READ_BYTES, log.log_end_offset)
             for header, records in decode_records(data):
@@ -108,6 +119,9 @@ class OffsetsLog:
         if key is None:
             return
         try:
+            if is_consumer_group_key(key):
+                self._replay_consumer_group(key, value)
+                return
             decoded = decode_key(key)
             if isinstance(decoded, OffsetKey):
                 self.set_offset(decoded, None if value is None else decode_offset(value))
@@ -118,6 +132,22 @@ class OffsetsLog:
         except UnreadableRecordError as error:
             # Another program wrote to the topic. Kafka skips such a record as well.
             self._host.observer.mark("unreadable-offsets-record", error=str(error))
+
+    def _replay_consumer_group(self, key: bytes, value: bytes | None) -> None:
+        decoded = decode_record_key(key)
+        group = self.consumer_groups.get(decoded.group_id)
+        if value is None:
+            if group is not None:
+                group.apply(decoded, None)
+                if decoded.kind is Kind.GROUP_EPOCH:
+                    del self.consumer_groups[decoded.group_id]
+            return
+        found = decode_record_value(decoded.kind, value)
+        if group is None:
+            group = self.consumer_groups[decoded.group_id] = ConsumerGroup(
+                group_id=decoded.group_id
+            )
+        group.apply(decoded, found)
 
     def set_offset(self, key: OffsetKey, value: CommittedOffset | None) -> None:
         """Enters a committed offset, or removes it."""
@@ -136,10 +166,30 @@ class OffsetsLog:
             if wanted(topic)
         ]
 
-    def append(self, pairs: Sequence[tuple[bytes, bytes | None]], done: Done) -> None:
+    def when_committed(self, done: Done) -> None:
+        """Calls `done` when everything that was appended so far is committed, perhaps before this returns."""
+        if not self.is_current:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif self._appended_to <= self._partition.high_watermark:
+            done(ErrorCode.NONE)
+        else:
+            _Append(self._partition, self._appended_to, self._timeout_s, done)
+
+    def append(
+        self,
+        pairs: Sequence[tuple[bytes, bytes | None]],
+        done: Done,
+        *,
+        is_awaited: bool | None = None,
+    ) -> None:
         """Appends records as one batch; calls `done` when they are committed, or with an error (GRP-1).
 
         `done` may be called before this returns. REQUEST_TIMED_OUT means that the outcome is unknown.
+
+        Args:
+            pairs: Keys and values.
+            done: Gets the outcome.
+            is_awaited: Whether to wait until the records are committed; None for what GRP-1 says.
         """
         if not self.is_current:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -157,7 +207,9 @@ class OffsetsLog:
             return
         if isinstance(info, ErrorCode):
             done(info)
-        elif self._rules("GRP-1"):
+            return
+        self._appended_to = info.last_offset + 1
+        if self._rules("GRP-1") if is_awaited is None else is_awaited:
             _Append(self._partition, info.last_offset + 1, self._timeout_s, done)
         else:
             done(ErrorCode.NONE)

@@ -51,6 +51,7 @@ from system_under_test.metadata.image import (
     BROKER_RESOURCE,
     CLUSTER_DEFAULT,
     ELR_FEATURE,
+    GROUP_FEATURE,
     METADATA_VERSION_FEATURE,
     MIN_ISR_CONFIG,
     ClusterImage,
@@ -439,6 +440,10 @@ class Controller:
             ),
             FeatureLevelRecord(name=ELR_FEATURE, feature_level=features.elr_version),
         ]
+        if features.group_version is not None:
+            records.append(
+                FeatureLevelRecord(name=GROUP_FEATURE, feature_level=features.group_version)
+            )
         if features.elr_on:
             # With ELR on, controller and brokers must agree on min ISR, so the value becomes part of the metadata.
             records.append(

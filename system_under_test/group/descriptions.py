@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from system_under_test.group.consumer.group import ConsumerGroup
 from system_under_test.group.members import Member
 from system_under_test.group.state import Group
+from system_under_test.group.subscriptions import CONSUMER_PROTOCOL
 from system_under_test.group.transitions import GroupState
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
@@ -15,26 +17,29 @@ from system_under_test.protocol.messages import (
     offset_delete_response,
 )
 
-CLASSIC = "classic"
-"""The type of every group here (KIP-848 added others)."""
+CLASSIC, CONSUMER = "classic", "consumer"
+"""Types of groups (KIP-848)."""
 NOT_FOUND_SINCE = 6
 """First version of DescribeGroups with an error for a group that does not exist (KIP-1043)."""
 
 
-def listed(error: ErrorCode, groups: Iterable[Group] = ()) -> Any:
+def listing(group: Group | ConsumerGroup) -> Any:
+    """Returns the entry of a group in a list."""
+    protocol_type, group_type = CONSUMER_PROTOCOL, CONSUMER
+    if isinstance(group, Group):
+        protocol_type, group_type = group.protocol_type or "", CLASSIC
+    return list_groups_response.ListedGroup(
+        group_id=group.group_id,
+        protocol_type=protocol_type,
+        group_state=group.state.value,
+        group_type=group_type,
+    )
+
+
+def listed(error: ErrorCode, groups: Iterable[Any] = ()) -> Any:
     """Returns the response to a ListGroups request."""
     return list_groups_response.ListGroupsResponse(
-        throttle_time=NO_THROTTLE,
-        error_code=error,
-        groups=tuple(
-            list_groups_response.ListedGroup(
-                group_id=group.group_id,
-                protocol_type=group.protocol_type or "",
-                group_state=group.state.value,
-                group_type=CLASSIC,
-            )
-            for group in groups
-        ),
+        throttle_time=NO_THROTTLE, error_code=error, groups=tuple(groups)
     )
 
 

@@ -10,6 +10,7 @@ Source:
 
 import struct
 from dataclasses import dataclass
+from typing import Self
 
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2
@@ -71,37 +72,51 @@ class UnreadableRecordError(ValueError):
     """Bytes in the offsets topic that are not one of its records."""
 
 
-class _Writer:
+class RecordWriter:
+    """Writes one key or value."""
+
     def __init__(self) -> None:
         self._parts: list[bytes] = []
 
-    def number(self, form: str, value: int) -> "_Writer":
-        self._parts.append(struct.pack(">" + form, value))
-        return self
-
-    def text(self, value: str | None) -> "_Writer":
-        if value is None:
-            return self.number("h", -1)
-        data = value.encode()
-        self.number("h", len(data))
-        self._parts.append(data)
-        return self
-
-    def data(self, value: bytes) -> "_Writer":
-        self.number("i", len(value))
+    def raw(self, value: bytes) -> Self:
+        """Writes bytes without their length."""
         self._parts.append(value)
         return self
 
+    def number(self, form: str, value: int) -> Self:
+        """Writes a number in a form of `struct`."""
+        return self.raw(struct.pack(">" + form, value))
+
+    def text(self, value: str | None) -> Self:
+        """Writes a text; None is null."""
+        if value is None:
+            return self.number("h", -1)
+        data = value.encode()
+        return self.number("h", len(data)).raw(data)
+
+    def data(self, value: bytes) -> Self:
+        """Writes bytes."""
+        return self.number("i", len(value)).raw(value)
+
     def done(self) -> bytes:
+        """Returns everything that was written."""
         return b"".join(self._parts)
 
 
-class _Reader:
+class RecordReader:
+    """Reads one key or value. Every method raises `UnreadableRecordError` if the bytes are not what it reads."""
+
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._position = 0
 
-    def _take(self, count: int) -> bytes:
+    @property
+    def left(self) -> int:
+        """Number of bytes that were not read yet."""
+        return len(self._data) - self._position
+
+    def raw(self, count: int) -> bytes:
+        """Reads a number of bytes."""
         end = self._position + count
         if count < 0 or end > len(self._data):
             raise UnreadableRecordError(f"{count} bytes are missing at position {self._position}")
@@ -110,34 +125,40 @@ class _Reader:
         return taken
 
     def number(self, form: str) -> int:
+        """Reads a number in a form of `struct`."""
         form = ">" + form
-        value: int = struct.unpack(form, self._take(struct.calcsize(form)))[0]
+        value: int = struct.unpack(form, self.raw(struct.calcsize(form)))[0]
         return value
 
     def text(self) -> str:
+        """Reads a text."""
         value = self.nullable_text()
         if value is None:
             raise UnreadableRecordError("a required text is null")
         return value
 
     def nullable_text(self) -> str | None:
+        """Reads a text that may be null."""
         size = self.number("h")
-        if size == -1:
-            return None
+        return None if size == -1 else self.decoded(self.raw(size))
+
+    def decoded(self, data: bytes) -> str:
+        """Returns bytes as text."""
         try:
-            return self._take(size).decode()
+            return data.decode()
         except UnicodeDecodeError:
             raise UnreadableRecordError("a text is not UTF-8") from None
 
     def data(self) -> bytes:
-        return self._take(self.number("i"))
+        """Reads bytes."""
+        return self.raw(self.number("i"))
 
 
 def encode_key(key: OffsetKey | str) -> bytes:
     """Encodes the key of an offset, or of a group (its id)."""
     if isinstance(key, str):
-        return _Writer().number("h", GROUP_KEY_VERSION).text(key).done()
-    writer = _Writer().number("h", OFFSET_KEY_VERSION).text(key.group).text(key.topic)
+        return RecordWriter().number("h", GROUP_KEY_VERSION).text(key).done()
+    writer = RecordWriter().number("h", OFFSET_KEY_VERSION).text(key.group).text(key.topic)
     return writer.number("i", key.partition).done()
 
 
@@ -147,7 +168,7 @@ def decode_key(data: bytes) -> OffsetKey | str:
     Raises:
         UnreadableRecordError: The key is neither.
     """
-    reader = _Reader(data)
+    reader = RecordReader(data)
     version = reader.number("h")
     if version in (0, OFFSET_KEY_VERSION):
         return OffsetKey(group=reader.text(), topic=reader.text(), partition=reader.number("i"))
@@ -158,7 +179,7 @@ def decode_key(data: bytes) -> OffsetKey | str:
 
 def encode_offset(value: CommittedOffset) -> bytes:
     """Encodes the value of an offset."""
-    writer = _Writer().number("h", VALUE_VERSION).number("q", value.offset)
+    writer = RecordWriter().number("h", VALUE_VERSION).number("q", value.offset)
     writer.number("i", value.leader_epoch).text(value.metadata)
     return writer.number("q", value.committed_ms).done()
 
@@ -169,7 +190,7 @@ def decode_offset(data: bytes) -> CommittedOffset:
     Raises:
         UnreadableRecordError: The bytes are malformed.
     """
-    reader = _Reader(data)
+    reader = RecordReader(data)
     _check_version(reader)
     return CommittedOffset(
         offset=reader.number("q"),
@@ -181,7 +202,7 @@ def decode_offset(data: bytes) -> CommittedOffset:
 
 def encode_group(value: StoredGroup) -> bytes:
     """Encodes the value of a group."""
-    writer = _Writer().number("h", VALUE_VERSION).text(value.protocol_type)
+    writer = RecordWriter().number("h", VALUE_VERSION).text(value.protocol_type)
     writer.number("i", value.generation).text(value.protocol_name).text(value.leader)
     writer.number("q", value.changed_ms).number("i", len(value.members))
     for member in value.members:
@@ -198,7 +219,7 @@ def decode_group(data: bytes) -> StoredGroup:
     Raises:
         UnreadableRecordError: The bytes are malformed.
     """
-    reader = _Reader(data)
+    reader = RecordReader(data)
     _check_version(reader)
     protocol_type = reader.text()
     generation = reader.number("i")
@@ -216,7 +237,7 @@ def decode_group(data: bytes) -> StoredGroup:
     )
 
 
-def _read_member(reader: _Reader) -> StoredMember:
+def _read_member(reader: RecordReader) -> StoredMember:
     return StoredMember(
         member_id=reader.text(),
         instance_id=reader.nullable_text(),
@@ -229,7 +250,7 @@ def _read_member(reader: _Reader) -> StoredMember:
     )
 
 
-def _check_version(reader: _Reader) -> None:
+def _check_version(reader: RecordReader) -> None:
     version = reader.number("h")
     if version != VALUE_VERSION:
         raise UnreadableRecordError(f"unknown value version {version}")

@@ -79,6 +79,15 @@ class Group:
         results, self._results = self._results, []
         return results
 
+    def choose_protocol(self) -> None:
+        """Chooses the protocol that all members support; for a group that was a consumer group."""
+        if self.members:
+            self.protocol_name = self._roster.preferred_protocol()
+
+    def begin_rebalance(self, now_ms: int) -> None:
+        """Begins a rebalance that no request asked for; for a group that was a consumer group."""
+        self._rebalance(now_ms)
+
     def restore(
         self,
         *,
@@ -233,10 +242,13 @@ class Group:
         """Begins a rebalance unless one is being prepared; ends the preparation if all members have joined."""
         if self.state is not GroupState.PREPARING_REBALANCE:
             self._was_empty = self.state is GroupState.EMPTY
+            # Until they join again, members have what they got; a migration to a consumer group needs it.
+            has_assignments = self.state is GroupState.STABLE
             self._enter(GroupState.PREPARING_REBALANCE)
             self.assignment_waits = False
             for member in self.members.values():
-                member.assignment = b""
+                if not has_assignments:
+                    member.assignment = b""
                 member.has_synced = False
                 if member.sync_waiter is not None:
                     self._complete(

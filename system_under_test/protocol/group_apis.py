@@ -52,8 +52,8 @@ GROUP_APIS: tuple[Api, ...] = (
         purpose="read the offsets of a group",
         notes=(
             "Versions up to 7 are about one group. Version 1 has no error for the group: every "
-            "requested partition gets it. The member that version 9 names is not checked, as in Kafka "
-            "for classic groups. Version 10 identifies topics by id."
+            "requested partition gets it. The member and the epoch that version 9 names are checked in "
+            "consumer groups, not in classic ones, as in Kafka. Version 10 identifies topics by id."
         ),
     ),
     Api(
@@ -181,5 +181,35 @@ GROUP_APIS: tuple[Api, ...] = (
             m.offset_delete_response.OffsetDeleteResponse,
         ),
         purpose="delete offsets of a group that no member needs (KIP-496)",
+    ),
+    Api(
+        key=68,
+        name="ConsumerGroupHeartbeat",
+        module="consumer_group_heartbeat",
+        roles=(BROKER,),
+        canonical=_one(
+            0,
+            1,
+            m.consumer_group_heartbeat_request.ConsumerGroupHeartbeatRequest,
+            m.consumer_group_heartbeat_response.ConsumerGroupHeartbeatResponse,
+        ),
+        purpose="be a member of a consumer group (KIP-848)",
+        notes=(
+            "Version 0 has no regular expressions, and the coordinator makes the member id. "
+            "UNSUPPORTED_VERSION while the level of `group.version` is 0."
+        ),
+    ),
+    Api(
+        key=69,
+        name="ConsumerGroupDescribe",
+        module="consumer_group_describe",
+        roles=(BROKER,),
+        canonical=_one(
+            0,
+            1,
+            m.consumer_group_describe_request.ConsumerGroupDescribeRequest,
+            m.consumer_group_describe_response.ConsumerGroupDescribeResponse,
+        ),
+        purpose="members, epochs and assignments of consumer groups",
     ),
 )

@@ -38,6 +38,10 @@ from kio.schema.broker_heartbeat.v1 import request as broker_heartbeat_request
 from kio.schema.broker_heartbeat.v1 import response as broker_heartbeat_response
 from kio.schema.broker_registration.v4 import request as broker_registration_request
 from kio.schema.broker_registration.v4 import response as broker_registration_response
+from kio.schema.consumer_group_describe.v1 import request as consumer_group_describe_request
+from kio.schema.consumer_group_describe.v1 import response as consumer_group_describe_response
+from kio.schema.consumer_group_heartbeat.v1 import request as consumer_group_heartbeat_request
+from kio.schema.consumer_group_heartbeat.v1 import response as consumer_group_heartbeat_response
 from kio.schema.create_partitions.v3 import request as create_partitions_request
 from kio.schema.create_partitions.v3 import response as create_partitions_response
 from kio.schema.create_topics.v7 import request as create_topics_request
@@ -104,8 +108,8 @@ from kio.schema.offset_commit.v10 import request as offset_commit_by_id_request
 from kio.schema.offset_commit.v10 import response as offset_commit_by_id_response
 from kio.schema.offset_delete.v0 import request as offset_delete_request
 from kio.schema.offset_delete.v0 import response as offset_delete_response
-from kio.schema.offset_fetch.v8 import request as offset_fetch_request
-from kio.schema.offset_fetch.v8 import response as offset_fetch_response
+from kio.schema.offset_fetch.v9 import request as offset_fetch_request
+from kio.schema.offset_fetch.v9 import response as offset_fetch_response
 from kio.schema.offset_fetch.v10 import request as offset_fetch_by_id_request
 from kio.schema.offset_fetch.v10 import response as offset_fetch_by_id_response
 from kio.schema.offset_for_leader_epoch.v4 import request as offset_for_leader_epoch_request
@@ -150,6 +154,10 @@ __all__ = [
     "broker_heartbeat_response",
     "broker_registration_request",
     "broker_registration_response",
+    "consumer_group_describe_request",
+    "consumer_group_describe_response",
+    "consumer_group_heartbeat_request",
+    "consumer_group_heartbeat_response",
     "create_partitions_request",
     "create_partitions_response",
     "create_topics_request",

@@ -36,6 +36,8 @@ _NEWEST: Mapping[str, tuple[int, ...]] = {
     "InitProducerId": (4, 4, 5, 5, 5, 5, 5, 5),
     "DescribeQuorum": (1, 1, 2, 2, 2, 2, 2, 2),
     "DescribeCluster": (0, 0, 1, 2, 2, 2, 2, 2),
+    "ConsumerGroupHeartbeat": (ABSENT, ABSENT, 0, 1, 1, 1, 1, 1),
+    "ConsumerGroupDescribe": (ABSENT, ABSENT, 0, 1, 1, 1, 1, 1),
     "DescribeTopicPartitions": (ABSENT, ABSENT, 0, 0, 0, 0, 0, 0),
 }
 """The newest version by API and profile. An API that is missing here has had one newest version since 3.4."""

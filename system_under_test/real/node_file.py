@@ -169,7 +169,8 @@ def _resolve(data: Mapping[str, Any], folder: Path) -> NodeFile:
 def _broker_settings(table: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings of the table `broker` as arguments of a `NodeConfig`."""
     broker = dict(table)
-    group_keys = {item.name: int for item in fields(GroupConfig)}
+    # Texts and lists are set as properties, which check them.
+    group_keys = {item.name: int for item in fields(GroupConfig) if item.type is int}
     _check_keys(broker, {**_BROKER_KEYS, **group_keys}, "broker.")
     group = {key: broker.pop(key) for key in list(broker) if key in group_keys}
     _check_bounds(group, "broker.", 0, INT32_MAX)

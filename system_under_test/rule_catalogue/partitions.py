@@ -495,6 +495,43 @@ _GROUPS = (
         " while no member subscribes to it.",
         "KIP-229, KIP-496; ClassicGroup.validateDeleteGroup, isSubscribedToTopic",
     ),
+    switchable(
+        "GRP-6",
+        "A member of a consumer group that names another epoch than its own is fenced. It may name the epoch"
+        " before if it owns nothing that its newest assignment lacks.",
+        "KIP-848; `GroupMetadataManager.throwIfConsumerGroupMemberEpochIsInvalid`",
+    ),
+    switchable(
+        "GRP-7",
+        "A member of a consumer group gets a partition when no other member has it or still has to give it up.",
+        "KIP-848; `CurrentAssignmentBuilder`",
+    ),
+    switchable(
+        "GRP-8",
+        "A member of a consumer group stays in its epoch until it reports that it has given up what its target"
+        " lacks.",
+        "KIP-848; `CurrentAssignmentBuilder`",
+    ),
+    switchable(
+        "GRP-9",
+        "The response to a member of a consumer group is sent when everything it depends on is committed.",
+        "`CoordinatorRuntime`",
+    ),
+    switchable(
+        "GRP-10",
+        "A consumer gets the instance id of another one when that one has left, for good or for a moment.",
+        "KIP-345, KIP-848; `throwIfInstanceIdIsUnreleased`",
+    ),
+    switchable(
+        "GRP-11",
+        "A member of a consumer group is removed when its session is over, or its time to give up partitions.",
+        "KIP-848; `group.consumer.session.timeout.ms`, `max.poll.interval.ms`",
+    ),
+    switchable(
+        "GRP-12",
+        "A member of a consumer group commits offsets in its own epoch only.",
+        "KIP-848; `ConsumerGroup.validateOffsetCommit`",
+    ),
 )
 
 PARTITION_RULES: tuple[Rule, ...] = (

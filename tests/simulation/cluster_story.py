@@ -1,6 +1,6 @@
 """A small cluster in the simulated world, and one client: the vocabulary of the smoke tests."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -17,6 +17,7 @@ from system_under_test.config import (
     profile_features,
 )
 from system_under_test.metadata.image import BrokerRegistration, PartitionRegistration
+from system_under_test.properties import configured
 from system_under_test.protocol.messages import (
     create_topics_request,
     fetch_request,
@@ -60,6 +61,7 @@ class Cluster:
         metadata_log: MetadataLogConfig | None = None,
         log_dirs: int = 1,
         sim_wire: bool = False,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         self.world = reference_world(seed, weather=weather, sim_wire=sim_wire)
         self.brokers = tuple(range(1, brokers + 1))
@@ -84,6 +86,7 @@ class Cluster:
                 log_dirs=LOG_DIR_NAMES[: log_dirs if is_broker else 1],
                 metadata_log=metadata_log or MetadataLogConfig(),
             )
+            config = configured(config, properties or {})
             self.books[name] = MarkBook()
             self.world.add_node(
                 name,
@@ -206,6 +209,13 @@ class Cluster:
         response = self.do(self._ask(self.brokers[0], request))
         assert [topic.error_code for topic in response.topics] == [0], response
         self.await_isr(*self.brokers)
+
+    def all_in_sync(self) -> bool:
+        """Whether every partition has all of its replicas in the ISR."""
+        controller = self.active_controller()
+        return controller is not None and all(
+            set(one.isr) == set(one.replicas) for one in controller.image.partitions.values()
+        )
 
     def metadata(self, broker: int) -> Any:
         request = metadata_request.MetadataRequest(

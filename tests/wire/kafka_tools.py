@@ -24,6 +24,7 @@ CLASSES: Mapping[str, str] = {
     "configs": "kafka.admin.ConfigCommand",
     "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "dump-log": "kafka.tools.DumpLogSegments",
     "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
     "features": "org.apache.kafka.tools.FeatureCommand",
     "get-offsets": "org.apache.kafka.tools.GetOffsetShell",
@@ -40,6 +41,8 @@ CLASSES: Mapping[str, str] = {
 """Main classes by the names of Kafka's shell scripts (`kafka-topics.sh`)."""
 SUBCOMMAND_FIRST = frozenset({"cluster"})
 """Tools that expect the addresses of the brokers behind their subcommand."""
+WITHOUT_SERVER = frozenset({"dump-log", "producer-perf-test"})
+"""Tools that know no option with the addresses of the brokers."""
 LOGGING = """
 status = error
 appender.err.type = Console
@@ -73,7 +76,7 @@ class Tools:
         words = list(arguments)
         if tool in SUBCOMMAND_FIRST:
             words += server
-        elif tool != "producer-perf-test":
+        elif tool not in WITHOUT_SERVER:
             words = server + words
         done = subprocess.run(
             self._command(tool, *words),

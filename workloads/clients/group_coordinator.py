@@ -40,6 +40,7 @@ _MEANINGS = {
     ErrorCode.ILLEGAL_GENERATION: Meaning.LOST,
     ErrorCode.UNKNOWN_MEMBER_ID: Meaning.UNKNOWN,
     ErrorCode.FENCED_INSTANCE_ID: Meaning.FENCED,
+    ErrorCode.FENCED_MEMBER_EPOCH: Meaning.LOST,
 }
 
 _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})

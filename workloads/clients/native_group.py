@@ -458,6 +458,7 @@ class NativeGroup:
         config: Settings.
         hosts: Client hosts of the members, one each.
         ids: Process numbers, shared by all places of the run.
+        member: What the members are: of the classic protocol, or a subclass.
     """
 
     def __init__(
@@ -466,9 +467,11 @@ class NativeGroup:
         config: GroupWorkloadConfig,
         hosts: Sequence[str],
         ids: ProcessIds,
+        member: type[NativeMember],
     ) -> None:
         self._context = context
         self._config = config
+        self._member = member
         self._hosts = tuple(hosts)
         self._ids = ids
         self._setup = GroupSetup(
@@ -500,7 +503,7 @@ class NativeGroup:
         while keep_going():
             until_ns = now_ns() + int(2 * config.mean_life_s * random.random() * 1e9)
             crashes = random.random() < config.crash_share
-            member = NativeMember(self._setup, host, place, self._ids.take())
+            member = self._member(self._setup, host, place, self._ids.take())
             if crashes and is_static and random.random() < LINGER_SHARE:
                 linger_ns = LINGER_SESSIONS * config.session_timeout_ms * 1_000_000
                 life = member.run(keep_going, until_ns + linger_ns, crashes=True)
@@ -527,7 +530,7 @@ class NativeGroup:
         committed = self._setup.committed
         is_drained = False
         while keep_going() and not is_drained:
-            member = NativeMember(self._setup, host, Place(), self._ids.take())
+            member = self._member(self._setup, host, Place(), self._ids.take())
 
             def goes_on(started: set[Key] = member.started) -> bool:
                 # A commit that the coordinator forgot shows only when a member gets the partition once more.

@@ -269,10 +269,8 @@ class SimulatedCluster:
 
 def _group_config(settings: Settings, brokers: int) -> GroupConfig:
     """Returns the group settings that real nodes get in their files (`harness.systems.reference.node_files`)."""
-    return GroupConfig(
-        offsets_topic_replication_factor=min(brokers, REPLICATION_FACTOR_MAX),
-        **(FAST_GROUPS if settings.timings == "fast" else {}),
-    )
+    usual = GroupConfig(offsets_topic_replication_factor=min(brokers, REPLICATION_FACTOR_MAX))
+    return replace(usual, **FAST_GROUPS) if settings.timings == "fast" else usual
 
 
 class _CachedFiles:

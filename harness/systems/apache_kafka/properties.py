@@ -86,6 +86,10 @@ _FAST = {
 _FAST_GROUPS = {
     "group.initial.rebalance.delay.ms": "100",
     "group.min.session.timeout.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.session.timeout.ms": "1000",
 }
 _FAST_UNCLEAN = {"unclean.leader.election.interval.ms": "1000"}
 """Since 4.0, which looks for partitions that only an unclean election helps every five minutes."""

@@ -11,7 +11,14 @@ from system_under_test.config import LOG_DIR_NAMES
 CLUSTER_ID = "bGFzdHN0YW5kLWxvY2FsAA"
 """As Kafka's tools make them: 16 bytes in base 64 without padding, here the text "laststand-local"."""
 NODE_FILE = "node.toml"
-FAST_GROUPS = {"group_initial_rebalance_delay_ms": 100, "group_min_session_timeout_ms": 1000}
+FAST_GROUPS: Mapping[str, Any] = {
+    "group_initial_rebalance_delay_ms": 100,
+    "group_min_session_timeout_ms": 1000,
+    "group_consumer_heartbeat_interval_ms": 500,
+    "group_consumer_min_heartbeat_interval_ms": 100,
+    "group_consumer_session_timeout_ms": 6000,
+    "group_consumer_min_session_timeout_ms": 1000,
+}
 """Group settings that go with the fast timings; Kafka's are 3 s and 6 s."""
 REPLICATION_FACTOR_MAX = 3
 

@@ -14,7 +14,12 @@ NEWER = ("kafka-4.2", "kafka-4.3", "kafka-4.4")
 def test_the_newest_releases_behave_like_4_1_whose_tests_cover_them(name: str) -> None:
     # KAFKA-19975; the tables of the controller's decisions cover each value.
     waits_for = "target" if name == "kafka-4.2" else "target-if-fewer"
-    expected = replace(PROFILES["kafka-4.1"], reassignment_waits_for=waits_for)
+    expected = replace(
+        PROFILES["kafka-4.1"],
+        reassignment_waits_for=waits_for,
+        # KAFKA-19233; tests of consumer groups cover both values.
+        fenced_member_may_rejoin=True,
+    )
     assert switches(PROFILES[name]) == switches(expected)
     assert PROFILES[name] != PROFILES["kafka-4.1"]
 

@@ -53,6 +53,16 @@ DEFAULTS = {
     "num.partitions": 1,
     "replica.fetch.max.bytes": 1048576,
     "replica.fetch.response.max.bytes": 10485760,
+    "group.consumer.assignors": ("uniform", "range"),
+    "group.consumer.heartbeat.interval.ms": 5000,
+    "group.consumer.max.heartbeat.interval.ms": 15000,
+    "group.consumer.max.session.timeout.ms": 60000,
+    "group.consumer.max.size": 2**31 - 1,
+    "group.consumer.migration.policy": "bidirectional",
+    "group.consumer.min.heartbeat.interval.ms": 5000,
+    "group.consumer.min.session.timeout.ms": 45000,
+    "group.consumer.session.timeout.ms": 45000,
+    "group.coordinator.rebalance.protocols": ("classic", "consumer"),
     "group.initial.rebalance.delay.ms": 3000,
     "group.max.session.timeout.ms": 1800000,
     "group.max.size": 2**31 - 1,
@@ -64,6 +74,19 @@ DEFAULTS = {
 }
 """Kafka's defaults; of `offsets.topic.num.partitions` that is 50, see `GroupConfig`, and of
 `metadata.log.segment.bytes` 1 GiB, see `MetadataLogConfig`."""
+
+OTHERS: dict[str, tuple[str, object]] = {
+    "group.consumer.assignors": (" Range ", ("range",)),
+    "group.consumer.heartbeat.interval.ms": ("7000", 7000),
+    "group.consumer.max.heartbeat.interval.ms": ("7000", 7000),
+    "group.consumer.max.session.timeout.ms": ("50000", 50000),
+    "group.consumer.migration.policy": ("UPGRADE", "upgrade"),
+    "group.consumer.min.heartbeat.interval.ms": ("100", 100),
+    "group.consumer.min.session.timeout.ms": ("6000", 6000),
+    "group.consumer.session.timeout.ms": ("50000", 50000),
+    "group.coordinator.rebalance.protocols": ("classic", ("classic",)),
+}
+"""Another value as text, and what becomes of it, of properties that are neither 77 nor false."""
 
 
 def part_of(config: NodeConfig, part: str):
@@ -81,14 +104,41 @@ def test_the_defaults_are_kafkas():
 def test_a_property_changes_its_setting_and_no_other(name):
     found = PROPERTIES[name]
     is_boolean = isinstance(DEFAULTS[name], bool)
-    changed = configured(NODE, {name: "false" if is_boolean else "77"})
-    assert getattr(part_of(changed, found.part), found.field) == (False if is_boolean else 77)
+    text, value = OTHERS.get(name, ("false", False) if is_boolean else ("77", 77))
+    changed = configured(NODE, {name: text})
+    assert getattr(part_of(changed, found.part), found.field) == value
     for part in ("timings", "group", "metadata_log"):
         for field in fields(part_of(NODE, part)):
             if (part, field.name) != (found.part, found.field):
                 before, after = part_of(NODE, part), part_of(changed, part)
                 assert getattr(after, field.name) == getattr(before, field.name)
-    assert changed.properties == ((name, "false" if is_boolean else "77"),)
+    assert changed.properties == ((name, text),)
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        (
+            {"group.consumer.session.timeout.ms": "6000"},
+            r"min.session.timeout.ms \(45000\) to .* \(60000\)",
+        ),
+        ({"group.consumer.heartbeat.interval.ms": "20000"}, r"\(5000\) to .* \(15000\)"),
+        (
+            {
+                "group.consumer.session.timeout.ms": "5000",
+                "group.consumer.min.session.timeout.ms": "5000",
+            },
+            "use less than group.consumer.session.timeout.ms",
+        ),
+        ({"group.consumer.assignors": "range,range"}, "use one or more of uniform, range"),
+        ({"group.consumer.assignors": ""}, "use one or more of uniform, range"),
+        ({"group.consumer.migration.policy": "both"}, "use one of bidirectional, downgrade"),
+        ({"group.coordinator.rebalance.protocols": "share"}, "one or more of classic, consumer"),
+    ],
+)
+def test_impossible_settings_of_consumer_groups_are_refused(properties, message):
+    with pytest.raises(PropertyError, match=message):
+        configured(NODE, properties)
 
 
 def test_a_default_of_topics_changes_the_settings_of_logs():
