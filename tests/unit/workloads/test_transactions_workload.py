@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import sys
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
@@ -138,10 +139,12 @@ def test_without_zombies_and_aborts_every_transaction_commits(
     assert not [row for row in rows if row["event"] == "abort-asked"]
 
 
-def test_processors_need_a_second_partition() -> None:
-    context = SimpleNamespace(topic_partitions=(("t", 0),))
-    with pytest.raises(UsageError, match=r"topic\.partitions = 2"):
-        TransactionsWorkload(CONFIG, context)  # type: ignore[arg-type]
+def test_a_single_partition_has_no_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "KEYS", (("t", 0),))
+    verdict = judge_run(run(TransactionalLog(), monkeypatch), CONTEXT)
+    assert verdict.validity is Validity.VALID, verdict.reasons
+    assert verdict.coverage["positions_committed"] == 0
+    assert verdict.coverage["producer_transactions_committed"] > 30
 
 
 def test_a_client_without_transactions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
