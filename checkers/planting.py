@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from checkers.transaction_anomalies import OF_TRANSACTIONS
+from checkers.transaction_planting import CHANGES, NothingToChangeError, Transactions
 from harness.history.schema import TABLES
 
 Row = dict[str, Any]
@@ -37,7 +38,7 @@ class Copy:
         operations: Rows by op_index.
         records: Rows of the records that each poll returned, in the order of the response.
         ends: Rows of the log ends that each operation received.
-        group_events, violations, batches: Rows; `batches` are those of `replica_batches`.
+        group_events, violations, batches, transaction_events: Rows; `batches` are those of `replica_batches`.
     """
 
     def __init__(self, tables: Mapping[str, pa.Table]) -> None:
@@ -54,6 +55,7 @@ class Copy:
         self.group_events = self._rows("group_events")
         self.violations = self._rows("violations")
         self.batches = self._rows("replica_batches")
+        self.transaction_events = self._rows("transaction_events")
 
     def _rows(self, name: str) -> list[Row]:
         table = self._tables.get(name)
@@ -75,6 +77,9 @@ class Copy:
             "group_events": self.group_events,
             "violations": self.violations,
             "replica_batches": self.batches,
+            "transaction_events": sorted(
+                self.transaction_events, key=lambda row: int(row["event_index"])
+            ),
         }
         made = {
             name: pa.Table.from_pylist(rows, schema=TABLES[name]) for name, rows in changed.items()
@@ -498,6 +503,16 @@ def _break_invariant(copy: Copy) -> None:
     )
 
 
+def _of_transactions(change: Callable[[Transactions], object]) -> Callable[[Copy], object]:
+    def changed(copy: Copy) -> None:
+        try:
+            change(Transactions(copy.transaction_events))
+        except NothingToChangeError as nothing:
+            raise CannotPlantError(str(nothing)) from None
+
+    return changed
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plant:
     """One anomaly and how it is planted.
@@ -511,6 +526,11 @@ class Plant:
     anomaly: str
     what: str
     change: Callable[[Copy], object]
+
+    @property
+    def needs_operations(self) -> bool:
+        """Whether it changes what clients did outside of transactions."""
+        return self.anomaly not in OF_TRANSACTIONS
 
     @property
     def needs_level(self) -> bool:
@@ -568,6 +588,7 @@ PLANTS: tuple[Plant, ...] = tuple(
             _diverge_replica,
         ),
         ("invariant-broken", "a node reports that an invariant is broken", _break_invariant),
+        *((anomaly, what, _of_transactions(change)) for anomaly, what, change in CHANGES),
     )
 )
 """One plant for every anomaly that a history of the built-in workloads can have."""
@@ -579,6 +600,9 @@ UNPLANTED: dict[str, str] = {
     "producer-gap": _SESSIONS,
     "slow-recovery": "it depends on a limit, which is not a matter of the history",
     "stuck": "it needs a run whose final phase did not end",
-    **dict.fromkeys(sorted(OF_TRANSACTIONS), "no built-in workload has transactions"),
+    **dict.fromkeys(
+        sorted(OF_TRANSACTIONS - {anomaly for anomaly, _, _ in CHANGES}),
+        "Kafka allows it, or only transactions on lists can have it",
+    ),
 }
 """The other anomalies, and why there is no plant."""

@@ -69,7 +69,10 @@ def self_test(tables: Tables, context: RunContext) -> Iterator[PlantResult]:
 
 
 def _sound_partitions(tables: Tables, context: RunContext) -> Iterator[tuple[Tables, Verdict]]:
-    """Yields the tables of every partition without a forbidden anomaly, and its verdict; the smallest first."""
+    """Yields the tables of every partition without a forbidden anomaly, and its verdict; the smallest first.
+
+    Transactions span partitions: a run with some is yielded as a whole, too, if it has no forbidden anomaly.
+    """
     full = {name: tables.get(name, schema.empty_table()) for name, schema in TABLES.items()}
     shared = {name: table for name, table in full.items() if name not in PARTITIONED_TABLES}
     parts = by_partition(full)
@@ -79,6 +82,10 @@ def _sound_partitions(tables: Tables, context: RunContext) -> Iterator[tuple[Tab
         verdict = judge_run(mine, context)
         if verdict.validity != Validity.INVALID:
             yield mine, verdict
+    if full["transaction_events"].num_rows:
+        verdict = judge_run(full, context)
+        if verdict.validity != Validity.INVALID:
+            yield full, verdict
 
 
 def _operation_count(rows: Tables) -> int:
@@ -89,6 +96,9 @@ def _try(plant: Plant, sound: list[tuple[Tables, Verdict]], context: RunContext)
     """Plants one anomaly into the first partition that it can be planted into."""
     reason = ""
     for tables, before in sound:
+        if plant.needs_operations and not _operation_count(tables):
+            reason = reason or "it has no operations outside of transactions"
+            continue
         if plant.needs_level and (others := _of_level(before, plant.anomaly)):
             reason = reason or f"it is not reported beside {', '.join(others)}, which the run has"
             continue

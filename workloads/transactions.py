@@ -2,7 +2,7 @@
 
 * **producers** run transactions that send records to several partitions, and commit or abort them;
 * **processors** consume, transform and produce: a transaction polls one of the first half of the partitions, sends
-  records to the second half, and commits the position of a consumer group;
+  records to the second half, and commits the position of a consumer group. A single partition has no processor;
 * **zombies**: now and then another producer takes a transactional id over while a transaction of the first one is
   open. The first one then tries to commit, which has to fail;
 * **readers** poll with isolation.level=read_committed or read_uncommitted, each from its own positions.
@@ -23,7 +23,6 @@ from harness.contracts.client import OFFSET_OUT_OF_RANGE, KeepGoing, LogClient, 
 from harness.contracts.host import ClientHost, RandomStream
 from harness.contracts.transactions import READ_COMMITTED, READ_UNCOMMITTED, Key
 from harness.contracts.workload import Task, WorkloadContext, WorkloadType
-from harness.errors import UsageError
 from harness.history.op import Outcome, ReadRecord, TransactionEvent
 from workloads.append import ProcessIds
 from workloads.transaction_log import RecordedTransaction
@@ -132,17 +131,9 @@ class TransactionsWorkload:
     Args:
         config: Settings.
         context: The run.
-
-    Raises:
-        UsageError: There is one partition only, so that processors have none to send to.
     """
 
     def __init__(self, config: TransactionsConfig, context: WorkloadContext) -> None:
-        if config.processors and len(context.topic_partitions) < 2:
-            raise UsageError(
-                "workload.processors consume from some partitions and send to others, and there is only one;"
-                " choose topic.partitions = 2 or more, or workload.processors = 0"
-            )
         self._config = config
         self._context = context
         self._places = Places(

@@ -19,7 +19,8 @@ class TransactionsConfig:
     Attributes:
         producers: How many processes send transactions.
         processors: How many processes consume, transform and produce: each transaction polls the records of one
-            partition, sends one record for each, and commits the position of its consumer group.
+            partition, sends one record for each, and commits the position of its consumer group. They consume the
+            first half of the partitions, each of which has at most one, and send to the others.
         readers: How many consumers read with isolation.level=read_committed.
         uncommitted_readers: How many consumers read with isolation.level=read_uncommitted.
         transactions_per_s: Mean rate of transactions of producers and processors while operations are quick.

@@ -470,7 +470,7 @@ def _vacuous(
         reasons.append("the final phase did not end as planned")
     if _harmful(faults) and acked_during < context.acked_during_faults_min:
         reasons.append(
-            f"only {acked_during} appends were acknowledged while a fault was in force; at least"
+            f"only {acked_during} appends and commits were acknowledged while a fault was in force; at least"
             f" {context.acked_during_faults_min} are needed for the faults to have tested anything"
         )
     return reasons

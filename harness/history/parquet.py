@@ -238,7 +238,7 @@ def table_files(run_dir: Path) -> tuple[TableFile, ...]:
         totals = {name: int(rows) for name, rows in manifest.get("rows", {}).items()}
     except (AttributeError, KeyError, TypeError, ValueError):
         raise HistoryError(f"{path} is not a history manifest of laststand") from None
-    _require_complete(path, files, totals)
+    _require_complete(path, files, totals, version)
     return files
 
 
@@ -437,7 +437,9 @@ def _require_schema(found: pa.Schema, wanted: pa.Schema, name: str, where: str) 
         raise HistoryError(f"{where} is not a table of ours: its columns differ from {name}'s")
 
 
-def _require_complete(path: Path, files: tuple[TableFile, ...], totals: Mapping[str, int]) -> None:
+def _require_complete(
+    path: Path, files: tuple[TableFile, ...], totals: Mapping[str, int], version: int
+) -> None:
     """Compares what a manifest lists with itself and with the directory.
 
     Raises:
@@ -463,7 +465,8 @@ def _require_complete(path: Path, files: tuple[TableFile, ...], totals: Mapping[
             raise HistoryError(f"{file.path} is missing from the history")
     for name in TABLES:
         rows = sum(file.rows for file in files if file.table == name)
-        if name not in PARTITIONED_TABLES and path.parent / f"{name}.parquet" not in listed:
+        has_one_file = name not in PARTITIONED_TABLES and ADDED_IN.get(name, version) <= version
+        if has_one_file and path.parent / f"{name}.parquet" not in listed:
             raise HistoryError(f"{path} lists no file of the table {name}; restore the manifest")
         if totals and totals.get(name, 0 if name in ADDED_IN else None) != rows:
             raise HistoryError(

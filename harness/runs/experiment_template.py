@@ -16,11 +16,15 @@ from nemesis.fault import Fault
 from results.layout import check_experiment_name
 from workloads.append import APPEND
 from workloads.registry import WORKLOADS
+from workloads.transactions import TRANSACTIONS
 
 WIDTH = 100
 
 FAULTS = ["isolate", "cut", "pause", "kill", "power"]
 """Random faults of a new experiment: those that reach states with one in-sync replica most often."""
+
+TRANSACTION_PARTITIONS = 4
+"""Of a new experiment with transactions: two to consume from, and two to send to."""
 
 _INTRODUCTION = """\
 A laststand experiment. Run it with `laststand run {name}.toml --seed 1`. Lines that begin with # and a space are
@@ -59,7 +63,8 @@ def _lines(name: str, workload: str) -> Iterator[str]:
     for key in OPEN_TABLES:
         yield from ("", *_comment(root[key]["description"]), f"#[{key}]")
     yield from _table("cluster", TABLES["cluster"], root, {"brokers": 3})
-    yield from _table("topic", TABLES["topic"], root, {"partitions": 1})
+    partitions = TRANSACTION_PARTITIONS if workload == TRANSACTIONS.name else 1
+    yield from _table("topic", TABLES["topic"], root, {"partitions": partitions})
     config = WORKLOADS.get(workload).config
     chosen = {NAME_KEY: workload, "appends_per_s": 60.0, "acks": ["all"]}
     name_key = {NAME_KEY: {"description": root["workload_name"]["description"]}}

@@ -123,3 +123,32 @@ def producer(events: Events, process: int, identifier: str = "p") -> int:
     """Begins a transaction of a producer that has just taken its id over; returns its number."""
     events.initialised(process, identifier)
     return events.begin(process, transactional_id=identifier)
+
+
+def valid_run() -> Events:
+    """A run with two producers, a processor, and a reader that polls twice."""
+    events = Events()
+    one = producer(events, 1)
+    first = [events.send(one, number, A, number) for number in range(3)]
+    events.commit(one)
+    other = producer(events, 2, "q")
+    second = [events.send(other, number, A, 4 + number) for number in range(2)]
+    events.commit(other)
+    outputs: list[tuple[int, int]] = []
+    inputs = [[(0, first[0]), (1, first[1])], [(2, first[2]), (4, second[0]), (5, second[1])]]
+    events.initialised(3, "processor")
+    for records in inputs:
+        number = events.begin(
+            3, transactional_id="processor", group="g", isolation="read_committed"
+        )
+        events.poll(number, 0, A, records)
+        offset = 2 * len(outputs)
+        outputs.append((offset, events.send(number, 1, B, offset)))
+        events.note(number, "offset", A, number=2, offset=records[-1][0] + 1)
+        events.commit(number)
+    events.read(7, A, *zip(range(3), first, strict=True))
+    events.read(7, A, (4, second[0]), (5, second[1]))
+    events.closing(
+        a=[*zip(range(3), first, strict=True), (4, second[0]), (5, second[1])], b=outputs
+    )
+    return events

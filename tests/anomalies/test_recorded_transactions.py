@@ -72,7 +72,7 @@ def gone(is_lost: bool) -> Verdict:
     return events.verdict()
 
 
-def processed(positions: tuple[int, int]) -> Verdict:
+def processed(positions: tuple[int, int], **tables: pa.Table) -> Verdict:
     """Two transactions of a group consume one record of two each; the second one begins where it is given."""
     events = Events()
     one = producer(events, 1)
@@ -89,7 +89,7 @@ def processed(positions: tuple[int, int]) -> Verdict:
         events.note(number, "offset", A, number=2, offset=position + 1)
         events.commit(number)
     events.closing(a=[(0, first), (1, second)], b=outputs)
-    return events.verdict()
+    return events.verdict(**tables)
 
 
 def skipped(is_skipped: bool) -> Verdict:
@@ -258,21 +258,45 @@ def test_an_unclean_election_makes_a_loss_undecided() -> None:
     assert verdict.validity is Validity.UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("min_isr", "loses", "judgement"),
+    [
+        (1, True, Judgement.UNDECIDED),
+        (2, True, Judgement.FORBIDDEN),
+        (1, False, Judgement.FORBIDDEN),
+    ],
+)
+def test_a_destroyed_disk_makes_a_repetition_undecided_if_one_replica_may_commit_alone(
+    min_isr: int, loses: bool, judgement: Judgement
+) -> None:
+    state = dict.fromkeys(TABLES["partition_states"].names, 0)
+    lists = {name: [1] for name in ("isr", "elr", "last_known_elr", "replicas")}
+    state |= {**lists, "topic": "__consumer_offsets", "flagged": False, "min_isr": min_isr}
+    states = pa.Table.from_pylist([state], schema=TABLES["partition_states"])
+    fault = power_fault(0) | {"can_lose_data": loses}
+    faults = pa.Table.from_pylist([fault], schema=TABLES["faults"])
+    verdict = processed((0, 0), partition_states=states, faults=faults)
+    assert judgements(verdict)["input-processed-twice"] is judgement
+
+
+def power_fault(at_ns: int) -> dict[str, Any]:
+    """A fault that took effect at a moment, and was healed ten seconds after the start."""
+    lists = {name: ["b1"] for name in ("targets", "resolved", "cut_short")}
+    fault: dict[str, Any] = {name: False for name in TABLES["faults"].names} | lists
+    fault |= {"allows_unclean": [], "reconfigures": [], "fault_id": "f", "fault": "power"}
+    fault |= {"params": "{}", "evidence": "{}", "took_effect": True, "elects_uncleanly": []}
+    return fault | {"invoked_ns": at_ns, "completed_ns": at_ns, "healed_ns": 10**10}
+
+
 def test_commits_during_faults_count() -> None:
     events = Events()
     one = producer(events, 1)
     value = events.send(one, 0, A, 0)
     events.commit(one)
     events.closing(a=[(0, value)])
-    lists = {name: ["b1"] for name in ("targets", "resolved", "cut_short")}
-    fault = {name: False for name in TABLES["faults"].names} | lists
-    fault |= {"allows_unclean": [], "reconfigures": [], "fault_id": "f", "fault": "kill"}
-    fault |= {"params": "{}", "evidence": "{}", "took_effect": True, "elects_uncleanly": []}
-    fault |= {"invoked_ns": 0, "completed_ns": 0, "healed_ns": 10**10}
-    during = pa.Table.from_pylist([fault], schema=TABLES["faults"])
+    during = pa.Table.from_pylist([power_fault(0)], schema=TABLES["faults"])
     assert events.verdict(faults=during).validity is Validity.VALID
-    fault |= {"invoked_ns": 10**9, "completed_ns": 10**9}
-    after = pa.Table.from_pylist([fault], schema=TABLES["faults"])
+    after = pa.Table.from_pylist([power_fault(10**9)], schema=TABLES["faults"])
     assert events.verdict(faults=after).validity is Validity.UNKNOWN
 
 

@@ -139,7 +139,8 @@ class NativeTransactionalProducer:
             transactional_id=self._id,
         )
         self._partitions: set[Key] = set()
-        self._has_offsets = False
+        self._may_be_known = False
+        """Whether the coordinator may know of the transaction, because something was to be added to it."""
 
     async def initialise(self) -> Completion:
         """Takes the transactional id over."""
@@ -157,7 +158,7 @@ class NativeTransactionalProducer:
     async def begin(self) -> Completion:
         """Begins a transaction."""
         self._partitions.clear()
-        self._has_offsets = False
+        self._may_be_known = False
         return OK
 
     async def send(self, batches: Sequence[ProducedBatch], delivered: Delivered) -> Completion:
@@ -179,6 +180,7 @@ class NativeTransactionalProducer:
     async def send_offsets(self, group: str, positions: Mapping[Key, int]) -> Completion:
         """Makes positions of a consumer group part of the transaction."""
         producer_id, epoch = self._batches.identity
+        self._may_be_known = True
         completion, _ = await self._repeat(
             self._coordinator,
             add_offsets_to_txn_request.AddOffsetsToTxnRequest(
@@ -191,7 +193,6 @@ class NativeTransactionalProducer:
         )
         if completion.outcome != Outcome.OK:
             return completion
-        self._has_offsets = True
         if group not in self._groups:
             self._groups[group] = self._of_group(group)
         topics = tuple(
@@ -252,14 +253,15 @@ class NativeTransactionalProducer:
                 for topic, partitions in _by_topic(missing).items()
             ),
         )
+        self._may_be_known = True
         completion, _ = await self._repeat(self._coordinator, request, _error_of_partitions)
         if completion.outcome == Outcome.OK:
             self._partitions.update(missing)
         return completion
 
     async def _end(self, *, is_commit: bool) -> Completion:
-        if not self._partitions and not self._has_offsets:
-            return OK  # the coordinator knows of no transaction
+        if not self._may_be_known:
+            return OK
         producer_id, epoch = self._batches.identity
         request = end_txn_request.EndTxnRequest(
             transactional_id=self._id,

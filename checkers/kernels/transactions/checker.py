@@ -7,7 +7,7 @@ records of aborted and of open transactions. A kind of anomaly that both judgeme
 
 An unclean election removes records, committed positions and the states of transactions. No table shows which of
 them, so what may follow from one is undecided if there was any; only what nobody ever wrote stays forbidden. The
-same holds if a fault destroyed data of a replica and one replica may commit alone (min ISR 1).
+same holds if a fault destroyed data of a replica and one replica of some topic may commit alone (min ISR 1).
 """
 
 from collections.abc import Mapping, Sequence
@@ -141,9 +141,12 @@ def _taken_over(events: pa.Table, recorded: Sequence[Recorded]) -> tuple[Checker
 
 
 def _may_have_lost(tables: Mapping[str, pa.Table], context: RunContext) -> bool:
-    if any(tables["partition_states"].column("flagged").to_pylist()):
+    states = tables["partition_states"]
+    if any(states.column("flagged").to_pylist()):
         return True
-    return context.min_isr == 1 and any(
+    # Topics of the system count as well: Kafka's default for positions of groups is 1.
+    least = min([context.min_isr, *states.column("min_isr").to_pylist()])
+    return least == 1 and any(
         row["can_lose_data"] and row["took_effect"] for row in tables["faults"].to_pylist()
     )
 

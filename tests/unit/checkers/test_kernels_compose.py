@@ -42,7 +42,7 @@ UNKNOWN = {
     "nothing acknowledged during the fault": (
         [fault(30, "cut", ["b1"], healed=40)],
         RunContext(),
-        "only 0 appends were acknowledged",
+        "only 0 appends and commits were acknowledged",
     ),
     "a fault took no effect": (
         [fault(5, "cut", ["b1"], healed=40, took_effect=False)],

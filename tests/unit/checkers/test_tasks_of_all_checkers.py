@@ -23,7 +23,7 @@ def test_a_task_judges_a_stored_partition_like_its_tables(identifier: str, tmp_p
     example = Example(EXAMPLES[identifier].smallest)
     tables = example.tables()
     write_tables(tmp_path, tables)
-    (task,) = tasks_of(tmp_path, 0, asdict(example.context))
+    (task,) = (task for task in tasks_of(tmp_path, 0, asdict(example.context)) if "topic" in task)
     (row,) = judge_task(task)
     here = judgement_to_json(judge_partition("t", 0, tables, example.context))
     assert row["judgement"] == here

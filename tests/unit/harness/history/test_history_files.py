@@ -228,8 +228,43 @@ def without_columns(run_dir, version: int, table: str, columns: list[str]) -> No
     pq.write_table(pq.read_table(path).drop_columns(columns), path)
 
 
+def as_format_6(run_dir) -> None:
+    """Makes a history one of format 6, which has no table `transaction_events`."""
+    directory = run_dir / "history"
+    manifest = json.loads((directory / "manifest.json").read_text())
+    manifest["format"] = 6
+    for part in ("rows", "tables"):
+        del manifest[part]["transaction_events"]
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+    (directory / "transaction_events.parquet").unlink()
+
+
+def test_a_history_of_format_6_is_read_without_transactions(tmp_path, tables):
+    row = HistoryWriter(None)
+    row.transaction_event(at_ns=1, transaction=-1, process=1, event="begin")
+    tables["transaction_events"] = row.close()["transaction_events"]
+    write_tables(tmp_path, tables)
+    assert read_tables(tmp_path)["transaction_events"].equals(tables["transaction_events"])
+    as_format_6(tmp_path)
+    read = read_tables(tmp_path)
+    assert read.pop("transaction_events").equals(TABLES["transaction_events"].empty_table())
+    assert read == {name: tables[name] for name in read}
+
+
+def test_a_history_of_this_format_must_list_its_transactions(tmp_path, tables):
+    write_tables(tmp_path, tables)
+    as_format_6(tmp_path)
+    manifest = tmp_path / "history" / "manifest.json"
+    data = json.loads(manifest.read_text())
+    data["tables"]["transaction_events"] = []
+    manifest.write_text(json.dumps({**data, "format": 7}))
+    with pytest.raises(HistoryError, match="lists no file of the table transaction_events"):
+        read_tables(tmp_path)
+
+
 def as_format_5(run_dir) -> None:
     """Makes a history one of format 5, whose facts do not state when it was healed."""
+    as_format_6(run_dir)
     without_columns(run_dir, 5, "run_facts", ADDED_IN_6)
 
 
@@ -312,13 +347,14 @@ def test_a_history_of_format_5_does_not_state_when_it_was_healed(tmp_path, table
     assert context_from_facts(facts) == RunContext(clock_error_ns=7)
 
 
-@pytest.mark.parametrize(("older", "version"), [(as_format_5, 6), (as_format_4, 5), (None, 4)])
+@pytest.mark.parametrize(
+    ("older", "version"), [(as_format_5, 6), (as_format_4, 5), (as_format_6, 4)]
+)
 def test_a_history_has_the_columns_of_its_format_and_no_others(tmp_path, tables, older, version):
     """A column that is lost or added later is damage: without it, an excused loss would be a finding."""
     write_tables(tmp_path, tables)
     manifest = tmp_path / "history" / "manifest.json"
-    if older is not None:
-        older(tmp_path)
+    older(tmp_path)
     data = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**data, "format": version}))
     with pytest.raises(HistoryError, match="is not a table of ours"):

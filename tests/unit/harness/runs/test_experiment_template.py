@@ -13,7 +13,7 @@ from harness.runs.experiment_template import FAULTS, WIDTH, template
 from harness.runs.key_descriptions import describe_keys
 from tests.cli.cli_helpers import call, refused
 
-WORKLOADS = ("append", "consumer-group")
+WORKLOADS = ("append", "consumer-group", "transactions")
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
