@@ -33,6 +33,7 @@ _LENGTH_END = 12
 _CRC_START = 21
 _COMPRESSION_MASK = 0x07
 _LOG_APPEND_TIME_BIT = 0x08
+_TRANSACTIONAL_BIT = 0x10
 _CONTROL_BIT = 0x20
 _UNKNOWN = -1
 
@@ -76,6 +77,11 @@ class BatchHeader:
         """Whether the records are for the protocol and not for consumers."""
         return bool(self.attributes & _CONTROL_BIT)
 
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction, or ends one."""
+        return bool(self.attributes & _TRANSACTIONAL_BIT)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
@@ -113,6 +119,11 @@ class BatchSpan(NamedTuple):
         """Whether the records are for the protocol and not for consumers."""
         return bool(self.attributes & _CONTROL_BIT)
 
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction, or ends one."""
+        return bool(self.attributes & _TRANSACTIONAL_BIT)
+
 
 def encode_batch(
     records: Sequence[tuple[bytes | None, bytes | None]],
@@ -121,6 +132,7 @@ def encode_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
     is_control: bool = False,
+    is_transactional: bool = False,
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
@@ -140,7 +152,7 @@ def encode_batch(
         parts.append(body)
     count = len(records)
     checksummed = _CHECKSUMMED.pack(
-        _CONTROL_BIT if is_control else 0,
+        (_CONTROL_BIT if is_control else 0) | (_TRANSACTIONAL_BIT if is_transactional else 0),
         count - 1,
         timestamp_ms,
         timestamp_ms,
