@@ -1,19 +1,25 @@
 """The feature levels of a node, from its profile and its copy of the metadata."""
 
 from system_under_test.config import Features
-from system_under_test.metadata.image import ELR_FEATURE, METADATA_VERSION_FEATURE, ClusterImage
+from system_under_test.metadata.image import (
+    ELR_FEATURE,
+    METADATA_VERSION_FEATURE,
+    TRANSACTION_FEATURE,
+    ClusterImage,
+)
 from system_under_test.protocol.feature_levels import FeatureLevels
 from system_under_test.protocol.releases import RELEASES
 
 ELR_LEVELS = (0, 1)
+TRANSACTION_LEVELS = (0, 2)
 
 
 def levels_of(features: Features, image: ClusterImage) -> FeatureLevels:
     """Returns what ApiVersions reports.
 
     Only features that change something here are supported: `metadata.version`, and from 4.0 on
-    `eligible.leader.replicas.version`. Kafka has others, for transactions, new kinds of groups and changes of the
-    voters.
+    `eligible.leader.replicas.version` and `transaction.version`. Kafka has others, for new kinds of groups and
+    changes of the voters.
     """
     release = RELEASES[features.profile]
     supported = {
@@ -21,6 +27,8 @@ def levels_of(features: Features, image: ClusterImage) -> FeatureLevels:
     }
     if release.has_elr:
         supported[ELR_FEATURE] = ELR_LEVELS
+    if features.transaction_version:
+        supported[TRANSACTION_FEATURE] = TRANSACTION_LEVELS
     finalized = {name: level for name, level in image.features.items() if name in supported}
     return FeatureLevels(
         supported=supported, finalized=finalized, epoch=image.last_offset if finalized else -1

@@ -53,6 +53,7 @@ from system_under_test.metadata.image import (
     ELR_FEATURE,
     METADATA_VERSION_FEATURE,
     MIN_ISR_CONFIG,
+    TRANSACTION_FEATURE,
     ClusterImage,
 )
 from system_under_test.metadata.records import (
@@ -439,6 +440,12 @@ class Controller:
             ),
             FeatureLevelRecord(name=ELR_FEATURE, feature_level=features.elr_version),
         ]
+        if features.transaction_version:
+            records.append(
+                FeatureLevelRecord(
+                    name=TRANSACTION_FEATURE, feature_level=features.transaction_version
+                )
+            )
         if features.elr_on:
             # With ELR on, controller and brokers must agree on min ISR, so the value becomes part of the metadata.
             records.append(

@@ -12,10 +12,11 @@ consumer that reads the log from its start learns of the deletion (CLEAN-2). The
 producer stays, if need be without records, because the log needs its sequence (CLEAN-3). Records without a key are
 removed, and so are those of aborted transactions, which replace nothing (CLEAN-4).
 
-Differences from Kafka. Transaction markers stay; Kafka removes one when nothing of its transaction is left. Removed batches leave a batch without records behind that covers their offsets, where Kafka
-leaves a gap: a file that a power cut took can then not be mistaken for removed records. Each segment is rewritten
-alone; Kafka merges small ones. Compressed batches other than gzip are kept as a whole, and behind one no tombstone
-is removed, because it may hold an older value of any key.
+Differences from Kafka. Removed batches leave a batch without records behind that covers their offsets, where
+Kafka leaves a gap: a file that a power cut took can then not be mistaken for removed records. Each segment is
+rewritten alone; Kafka merges small ones. Transaction markers stay; Kafka removes one when nothing of its
+transaction is left. Compressed batches other than gzip are kept as a whole, and behind one no tombstone is
+removed, because it may hold an older value of any key.
 
 Source:
     Kafka's `LogCleanerManager`, `Cleaner` and KIP-534.

@@ -19,9 +19,10 @@ Producers with a transactional id also have transactions (`transactions.py`). Th
 marker, which may bring a new epoch; from then on batches of the old one are refused (PID-3, TXN-3). A marker of a
 coordinator that was replaced is refused (TXN-4).
 
-Memory: about 600 bytes per producer id that has batches in the log. Entries are dropped after `EXPIRATION_MS`
-without a batch and without an open transaction, compared with the newest batch of the log, so that all replicas drop the same ones; but never with
-a time in the future, or one record with a wrong timestamp would make the log drop its active producers.
+Memory: about 600 bytes per producer id that has batches in the log. Entries without an open transaction are
+dropped after `EXPIRATION_MS` without a batch, compared with the newest batch of the log, so that all replicas
+drop the same ones; but never with a time in the future, or one record with a wrong timestamp would make the log
+drop its active producers.
 
 Source:
     KIP-98, KIP-360; Kafka's ProducerStateManager and ProducerAppendInfo.
@@ -89,6 +90,7 @@ class _Producer:
         "batches",
         "coordinator_epoch",
         "epoch",
+        "last_marker_offset",
         "last_offset",
         "may_begin_anywhere",
         "timestamp_ms",
@@ -99,6 +101,7 @@ class _Producer:
         self.timestamp_ms = -1
         self.coordinator_epoch = -1
         self.last_offset = -1
+        self.last_marker_offset = -1
         # Only markers are known: the batches before them may have left the log.
         self.may_begin_anywhere = True
         self.batches: deque[RememberedBatch] = deque(maxlen=BATCHES_REMEMBERED)
@@ -163,6 +166,11 @@ class ProducerStates:
     def has_open_transaction(self, producer_id: int) -> bool:
         """Whether a producer has a transaction in this log that has no marker yet."""
         return producer_id in self.transactions.open
+
+    def last_marker_offset(self, producer_id: int) -> int:
+        """Returns the offset of the last marker for a producer, -1 if there is none."""
+        producer = self._producers.get(producer_id)
+        return -1 if producer is None else producer.last_marker_offset
 
     def examine(
         self, found: Sequence[BatchSpan], data: bytes, *, is_coordinator: bool = False
@@ -280,6 +288,7 @@ class ProducerStates:
         producer.last_offset = first_offset + span.offset_count - 1
         if marker is not None:
             producer.coordinator_epoch = marker.coordinator_epoch
+            producer.last_marker_offset = first_offset
             self.transactions.ended(producer_id, first_offset, is_commit=marker.is_commit)
         elif span.is_transactional:
             self.transactions.appended(producer_id, first_offset)

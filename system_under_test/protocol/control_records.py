@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from system_under_test.protocol.record_batch import (
     CorruptBatchError,
+    Record,
     decode_records,
     encode_batch,
     size_at,
@@ -59,10 +60,18 @@ def marker_in(data: bytes, position: int = 0) -> Marker | None:
     batch = data[position : position + size_at(data, position)]
     try:
         ((_, (record, *_)),) = decode_records(batch, verify_crc=False)
+    except (CorruptBatchError, ValueError):
+        return None
+    return marker_of(record)
+
+
+def marker_of(record: Record) -> Marker | None:
+    """Returns the marker that a record of a control batch is, None if it is another control record."""
+    try:
         _, kind = _KEY.unpack_from(record.key or b"")
         if kind not in (ABORT_TYPE, COMMIT_TYPE):
             return None
         _, coordinator_epoch = _VALUE.unpack_from(record.value or b"")
-    except (CorruptBatchError, ValueError, struct.error):
+    except struct.error:
         return None
     return Marker(is_commit=kind == COMMIT_TYPE, coordinator_epoch=coordinator_epoch)

@@ -14,6 +14,12 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
+from kio.schema.add_offsets_to_txn.v4 import request as add_offsets_to_txn_request
+from kio.schema.add_offsets_to_txn.v4 import response as add_offsets_to_txn_response
+from kio.schema.add_partitions_to_txn.v3 import request as add_partitions_to_txn_request
+from kio.schema.add_partitions_to_txn.v3 import response as add_partitions_to_txn_response
+from kio.schema.add_partitions_to_txn.v5 import request as add_partitions_to_txns_request
+from kio.schema.add_partitions_to_txn.v5 import response as add_partitions_to_txns_response
 from kio.schema.allocate_producer_ids.v0 import request as allocate_producer_ids_request
 from kio.schema.allocate_producer_ids.v0 import response as allocate_producer_ids_response
 from kio.schema.alter_partition.v3 import request as alter_partition_request
@@ -56,10 +62,14 @@ from kio.schema.describe_quorum.v2 import request as describe_quorum_request
 from kio.schema.describe_quorum.v2 import response as describe_quorum_response
 from kio.schema.describe_topic_partitions.v0 import request as describe_topic_partitions_request
 from kio.schema.describe_topic_partitions.v0 import response as describe_topic_partitions_response
+from kio.schema.describe_transactions.v0 import request as describe_transactions_request
+from kio.schema.describe_transactions.v0 import response as describe_transactions_response
 from kio.schema.elect_leaders.v2 import request as elect_leaders_request
 from kio.schema.elect_leaders.v2 import response as elect_leaders_response
 from kio.schema.end_quorum_epoch.v1 import request as end_quorum_epoch_request
 from kio.schema.end_quorum_epoch.v1 import response as end_quorum_epoch_response
+from kio.schema.end_txn.v5 import request as end_txn_request
+from kio.schema.end_txn.v5 import response as end_txn_response
 from kio.schema.fetch.v12 import request as fetch_by_name_request
 from kio.schema.fetch.v12 import response as fetch_by_name_response
 from kio.schema.fetch.v17 import request as fetch_request
@@ -84,6 +94,8 @@ from kio.schema.list_offsets.v9 import request as list_offsets_request
 from kio.schema.list_offsets.v9 import response as list_offsets_response
 from kio.schema.list_partition_reassignments.v0 import request as list_reassignments_request
 from kio.schema.list_partition_reassignments.v0 import response as list_reassignments_response
+from kio.schema.list_transactions.v1 import request as list_transactions_request
+from kio.schema.list_transactions.v1 import response as list_transactions_response
 from kio.schema.metadata.v12 import request as metadata_request
 from kio.schema.metadata.v12 import response as metadata_response
 from kio.schema.offset_commit.v8 import request as offset_commit_request
@@ -104,12 +116,22 @@ from kio.schema.produce.v13 import request as produce_by_id_request
 from kio.schema.produce.v13 import response as produce_by_id_response
 from kio.schema.sync_group.v5 import request as sync_group_request
 from kio.schema.sync_group.v5 import response as sync_group_response
+from kio.schema.txn_offset_commit.v5 import request as txn_offset_commit_request
+from kio.schema.txn_offset_commit.v5 import response as txn_offset_commit_response
 from kio.schema.vote.v2 import request as vote_request
 from kio.schema.vote.v2 import response as vote_response
+from kio.schema.write_txn_markers.v1 import request as write_txn_markers_request
+from kio.schema.write_txn_markers.v1 import response as write_txn_markers_response
 from kio.serial import entity_reader, entity_writer
 
 __all__ = [
     "NO_THROTTLE",
+    "add_offsets_to_txn_request",
+    "add_offsets_to_txn_response",
+    "add_partitions_to_txn_request",
+    "add_partitions_to_txn_response",
+    "add_partitions_to_txns_request",
+    "add_partitions_to_txns_response",
     "allocate_producer_ids_request",
     "allocate_producer_ids_response",
     "alter_partition_request",
@@ -153,11 +175,15 @@ __all__ = [
     "describe_quorum_response",
     "describe_topic_partitions_request",
     "describe_topic_partitions_response",
+    "describe_transactions_request",
+    "describe_transactions_response",
     "elect_leaders_request",
     "elect_leaders_response",
     "encode",
     "end_quorum_epoch_request",
     "end_quorum_epoch_response",
+    "end_txn_request",
+    "end_txn_response",
     "fetch_by_name_request",
     "fetch_by_name_response",
     "fetch_request",
@@ -182,6 +208,8 @@ __all__ = [
     "list_offsets_response",
     "list_reassignments_request",
     "list_reassignments_response",
+    "list_transactions_request",
+    "list_transactions_response",
     "message_name",
     "metadata_request",
     "metadata_response",
@@ -205,8 +233,12 @@ __all__ = [
     "sync_group_request",
     "sync_group_response",
     "to_millis",
+    "txn_offset_commit_request",
+    "txn_offset_commit_response",
     "vote_request",
     "vote_response",
+    "write_txn_markers_request",
+    "write_txn_markers_response",
 ]
 
 NO_THROTTLE = timedelta(0)

@@ -139,11 +139,12 @@ def initialized(
             last_producer_epoch=found.producer_epoch,
             previous_producer_id=found.producer_id,
         )
-    if producer_id != NO_PRODUCER_ID and producer_epoch != found.producer_epoch:
+    is_first = found.producer_epoch == NO_EPOCH
+    if not is_first and producer_epoch not in (NO_EPOCH, found.producer_epoch):
         # Repeated: the response to the first request was lost.
         return base
     # TXN-10: without the rule two producers share an epoch, and neither fences the other.
-    step = 1 if rules("TXN-10") or found.producer_epoch == NO_EPOCH else 0
+    step = 1 if rules("TXN-10") or is_first else 0
     return replace(
         base,
         producer_epoch=found.producer_epoch + step,
@@ -182,7 +183,7 @@ def with_partitions(
 
 def refusal(found: Transaction, producer_id: int, producer_epoch: int) -> ErrorCode | None:
     """Returns why a producer may not change a transaction, None if it may."""
-    if producer_id != found.producer_id:
+    if producer_id != found.producer_id or found.producer_epoch == NO_EPOCH:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return ErrorCode.PRODUCER_FENCED if producer_epoch != found.producer_epoch else None
 
