@@ -583,7 +583,8 @@ _ALL: tuple[Defect, ...] = (
         rules=("TXN-12",),
         profile=BEFORE_TRANSACTION_EPOCHS,
         anomalies=("L",),
-        sentence="A batch that arrives after the marker of its transaction begins another one, which nothing ends.",
+        sentence="A batch that arrives after the marker of its transaction begins another one, which nothing"
+        " ends.",
     ),
     Defect(
         id="B-59",
@@ -624,7 +625,8 @@ _ALL: tuple[Defect, ...] = (
         rules=("TXN-9",),
         profile=BEFORE_TRANSACTION_EPOCHS,
         anomalies=("T",),
-        sentence="A producer whose transaction exceeded its timeout commits the rest of it as another transaction.",
+        sentence="A producer whose transaction exceeded its timeout commits the rest of it as another"
+        " transaction.",
     ),
     Defect(
         id="B-64",

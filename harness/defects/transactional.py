@@ -90,7 +90,7 @@ class TransactionalProducer:
 
     def init(self, *, timeout_ms: int = 60_000) -> None:
         """Becomes the producer of the transactional id."""
-        response = self._repeated(
+        response = self.repeated(
             self.coordinator,
             init_producer_id_request.InitProducerIdRequest(
                 transactional_id=self.transactional_id, transaction_timeout=millis(timeout_ms)
@@ -114,7 +114,7 @@ class TransactionalProducer:
             results = found.results_by_topic_v3_and_below[0].results_by_partition
             return max(int(one.partition_error_code) for one in results)
 
-        return ErrorCode(error_of(self._repeated(self.coordinator, request, error_of)))
+        return ErrorCode(error_of(self.repeated(self.coordinator, request, error_of)))
 
     def batch(self, value: bytes, index: int = 0) -> Any:
         """Returns the next produce request for a partition; it counts as sent."""
@@ -146,7 +146,7 @@ class TransactionalProducer:
         def error_of(found: Any) -> int:
             return int(found.responses[0].partition_responses[0].error_code)
 
-        response = self._repeated(lambda: leader_of(self.story, LEDGER, index), request, error_of)
+        response = self.repeated(lambda: leader_of(self.story, LEDGER, index), request, error_of)
         return ErrorCode(error_of(response))
 
     def end_request(self, *, is_commit: bool) -> Any:
@@ -161,7 +161,7 @@ class TransactionalProducer:
     def end(self, *, is_commit: bool) -> ErrorCode:
         """Ends the transaction; returns the error."""
         request = self.end_request(is_commit=is_commit)
-        response = self._repeated(self.coordinator, request, lambda found: found.error_code)
+        response = self.repeated(self.coordinator, request, lambda found: found.error_code)
         if response.error_code == ErrorCode.NONE and response.producer_id >= 0:
             self._take(response)
         return ErrorCode(response.error_code)
@@ -184,7 +184,7 @@ class TransactionalProducer:
             self._sequences.clear()
         self.producer_id, self.epoch = response.producer_id, response.producer_epoch
 
-    def _repeated(
+    def repeated(
         self, broker: Callable[[], int], request: Any, error_of: Callable[[Any], int]
     ) -> Any:
         """Sends a request until it has a response that says more than to try again."""

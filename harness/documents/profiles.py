@@ -59,6 +59,11 @@ def _limit(value: Any) -> str:
 _ROWS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "metadata_version": ("level of `metadata.version` (reported only)", str),
     "elr_version": ("level of `eligible.leader.replicas.version` (KIP-966)", str),
+    "transaction_version": ("level of `transaction.version` (KIP-890)", str),
+    "verifies_transactions": (
+        "leaders verify transactions with the coordinator (TXN-12, KIP-890)",
+        _flag,
+    ),
     "hw_min_isr_gate": (
         "the high watermark needs min ISR members (HW-1, KAFKA-15583)",
         _flag,

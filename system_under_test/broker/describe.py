@@ -13,6 +13,7 @@ from system_under_test.config import (
     GroupConfig,
     MetadataLogConfig,
     NodeConfig,
+    TransactionConfig,
 )
 from system_under_test.metadata.image import (
     BROKER_RESOURCE,
@@ -362,6 +363,7 @@ def _broker_settings(config: NodeConfig) -> list[tuple[str, str | None, str | No
     usual = {
         "timings": KAFKA_TIMINGS,
         "group": GroupConfig(),
+        "transaction": TransactionConfig(),
         "metadata_log": MetadataLogConfig(metadata_log_segment_bytes=1 << 30),
         "node": _USUAL_NODE,
     }

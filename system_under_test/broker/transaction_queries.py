@@ -103,7 +103,8 @@ def _described(transactional_id: str, error: ErrorCode, found: Transaction | Non
     by_topic: dict[str, list[int]] = {}
     for topic, index in found.partitions if found is not None else ():
         by_topic.setdefault(topic, []).append(index)
-    started_ms = -1 if found is None else found.started_ms
+    # Kafka reports -1 where there is no time, which kio cannot read.
+    started_ms = 0 if found is None else max(found.started_ms, 0)
     return describe_transactions_response.TransactionState(
         error_code=error,
         transactional_id=transactional_id,

@@ -88,6 +88,7 @@ TRANSACTION_APIS: tuple[Api, ...] = (
             m.describe_transactions_response.DescribeTransactionsResponse,
         ),
         purpose="state, producer and partitions of transactional ids (KIP-664)",
+        notes="The start of a transaction is 0 where there is none; Kafka reports -1.",
     ),
     Api(
         key=66,

@@ -2,8 +2,10 @@
 
 import pytest
 
+from harness.defects.playing import play
 from tests.mutations.coverage import shows
 from tests.mutations.expectation import expect_defect
+from tests.simulation.transaction_plots import offsets_of_an_aborted_transaction
 from tests.unit.system_under_test.log import test_log_transactions as logs
 
 
@@ -55,6 +57,12 @@ def test_a_marker_of_a_replaced_coordinator_aborts_half_a_transaction() -> None:
 @shows("TXN-11", "B-67")
 def test_a_transaction_without_a_timeout_is_open_for_ever() -> None:
     expect_defect("B-67")
+
+
+@shows("TXN-13")
+def test_offsets_of_an_aborted_transaction_count_without_the_rule() -> None:
+    assert play(offsets_of_an_aborted_transaction).codes == frozenset()
+    assert play(offsets_of_an_aborted_transaction, "TXN-13").codes == {"T"}
 
 
 @shows("TXN-2", "TXN-3", "CLEAN-4")

@@ -36,6 +36,7 @@ def the_coordinator_dies_with_its_decision(story: Story) -> None:
     producer = begun(story, timeout_ms=8000)
     expect(producer.send(b"paid"))
     coordinator = producer.coordinator()
+    epoch = coordinator_epoch(story, producer)
     cut = story.isolate(coordinator)
     request = producer.end_request(is_commit=True)
     try:
@@ -44,6 +45,7 @@ def the_coordinator_dies_with_its_decision(story: Story) -> None:
         is_acknowledged = False
     story.kill(coordinator)
     story.heal(cut)
+    story.until(lambda: coordinator_epoch(story, producer) > epoch)
     story.start(coordinator)
     settle(story, 12_000)
     if is_acknowledged and read_committed(story) != [b"paid"]:

@@ -111,7 +111,11 @@ async def test_the_first_activation_writes_the_features_and_later_ones_do_not():
         for record in node.quorum.records
         if isinstance(record, FeatureLevelRecord)
     }
-    assert features == {"metadata.version": 27, "eligible.leader.replicas.version": 1}
+    assert features == {
+        "metadata.version": 27,
+        "eligible.leader.replicas.version": 1,
+        "transaction.version": 2,
+    }
     assert node.controller.image.elr_on
     assert node.controller.image.min_insync_replicas("any", 7) == 2
     count = len(node.quorum.records)

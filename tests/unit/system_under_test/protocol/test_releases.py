@@ -106,6 +106,10 @@ def image_of(profile: str) -> ClusterImage:
             name="eligible.leader.replicas.version", feature_level=features.elr_version
         ),
     )
+    image.replay(
+        6,
+        FeatureLevelRecord(name="transaction.version", feature_level=features.transaction_version),
+    )
     return image
 
 
@@ -121,14 +125,16 @@ def levels(response: Any) -> tuple[dict[str, tuple[int, int]], dict[str, int], i
 
 def test_feature_levels_are_those_of_the_profile_and_of_the_metadata():
     elr, version = "eligible.leader.replicas.version", "metadata.version"
+    transactions = "transaction.version"
     before = levels(announced(codec("kafka-4.1"), 4))
-    assert before == ({version: (7, 27), elr: (0, 1)}, {}, -1)
+    assert before == ({version: (7, 27), elr: (0, 1), transactions: (0, 2)}, {}, -1)
     known = levels_of(PROFILES["kafka-4.1"], image_of("kafka-4.1"))
     after = levels(announced(codec("kafka-4.1", known), 4))
-    assert after == (before[0], {version: 27, elr: 1}, 6)
+    assert after == (before[0], {version: 27, elr: 1, transactions: 2}, 6)
     # A level of 0 is not in force, and clients of older versions cannot read that it is supported.
     off = levels_of(PROFILES["kafka-4.0"], image_of("kafka-4.0"))
-    assert levels(announced(codec("kafka-4.0", off), 3)) == ({version: (7, 25)}, {version: 25}, 6)
+    in_force = {version: 25, transactions: 2}
+    assert levels(announced(codec("kafka-4.0", off), 3)) == ({version: (7, 25)}, in_force, 6)
     old = levels_of(PROFILES["kafka-3.9"], image_of("kafka-3.9"))
     assert levels(announced(codec("kafka-3.9", old), 4)) == ({version: (1, 21)}, {version: 21}, 6)
 
