@@ -44,8 +44,9 @@ def the_coordinator_dies_with_its_decision(story: Story) -> None:
     except (ConnectionError, TimeoutError):
         is_acknowledged = False
     story.kill(coordinator)
-    story.heal(cut)
+    # What was in flight when the node was cut off would arrive with the healing.
     story.until(lambda: coordinator_epoch(story, producer) > epoch)
+    story.heal(cut)
     story.start(coordinator)
     settle(story, 12_000)
     if is_acknowledged and read_committed(story) != [b"paid"]:

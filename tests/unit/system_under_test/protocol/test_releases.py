@@ -107,7 +107,7 @@ def image_of(profile: str) -> ClusterImage:
         ),
     )
     image.replay(
-        6,
+        7,
         FeatureLevelRecord(name="transaction.version", feature_level=features.transaction_version),
     )
     return image
@@ -130,13 +130,13 @@ def test_feature_levels_are_those_of_the_profile_and_of_the_metadata():
     assert before == ({version: (7, 27), elr: (0, 1), transactions: (0, 2)}, {}, -1)
     known = levels_of(PROFILES["kafka-4.1"], image_of("kafka-4.1"))
     after = levels(announced(codec("kafka-4.1", known), 4))
-    assert after == (before[0], {version: 27, elr: 1, transactions: 2}, 6)
+    assert after == (before[0], {version: 27, elr: 1, transactions: 2}, 7)
     # A level of 0 is not in force, and clients of older versions cannot read that it is supported.
     off = levels_of(PROFILES["kafka-4.0"], image_of("kafka-4.0"))
     in_force = {version: 25, transactions: 2}
-    assert levels(announced(codec("kafka-4.0", off), 3)) == ({version: (7, 25)}, in_force, 6)
+    assert levels(announced(codec("kafka-4.0", off), 3)) == ({version: (7, 25)}, in_force, 7)
     old = levels_of(PROFILES["kafka-3.9"], image_of("kafka-3.9"))
-    assert levels(announced(codec("kafka-3.9", old), 4)) == ({version: (1, 21)}, {version: 21}, 6)
+    assert levels(announced(codec("kafka-3.9", old), 4)) == ({version: (1, 21)}, {version: 21}, 7)
 
 
 def test_a_controller_announces_feature_levels_too():
