@@ -513,7 +513,9 @@ _IN_RESPONSES = "no defect changes the order or the range of the records in a re
 _SESSIONS = "no built-in workload declares sessions of an idempotent producer"
 
 NOT_PRODUCED: dict[str, str] = {
-    **dict.fromkeys(sorted(OF_TRANSACTIONS), "the reference system has no transactions"),
+    **dict.fromkeys(
+        sorted(OF_TRANSACTIONS), "no workload uses the transactions of the reference system yet"
+    ),
     "group-skipped-record": "members commit only what they have processed, and no defect moves a commit forward",
     "duplicate": (
         "B-52 writes a record of an idempotent producer twice, but no client of the simulation is idempotent; its"

@@ -31,6 +31,10 @@ class Features:
     Source: `MetadataVersion.LATEST_PRODUCTION` of the last patch release.
     """
     elr_version: int = 1
+    transaction_version: int = 2
+    """The level of `transaction.version`: 0, or 2 with epochs for every transaction (KIP-890; from 4.0)."""
+    verifies_transactions: bool = True
+    """Whether a partition's leader asks the coordinator before the first batch of a transaction (from 3.6)."""
     hw_min_isr_gate: bool = True
     isr_broker_epoch_check: bool = True
     shutdown_detection: str = "epoch_match"
@@ -91,6 +95,8 @@ PROFILES: dict[str, Features] = {
         group_version=None,
         stores_group_metadata_hash=False,
         fenced_member_may_rejoin=False,
+        transaction_version=0,
+        verifies_transactions=False,
         hw_min_isr_gate=False,
         isr_broker_epoch_check=False,
         shutdown_detection="none",
@@ -110,6 +116,7 @@ PROFILES: dict[str, Features] = {
         group_version=None,
         stores_group_metadata_hash=False,
         fenced_member_may_rejoin=False,
+        transaction_version=0,
         hw_min_isr_gate=False,
         shutdown_detection="none",
         recreates_offline_replicas=False,
@@ -127,6 +134,7 @@ PROFILES: dict[str, Features] = {
         group_version=None,
         stores_group_metadata_hash=False,
         fenced_member_may_rejoin=False,
+        transaction_version=0,
         shutdown_detection="always_unclean",
         pre_vote=False,
         candidate_backs_off=True,
@@ -225,6 +233,10 @@ class Timings:
     unclean_leader_election_interval_ms: int = 300000
     leader_imbalance_check_interval_ms: int = 300000
     """Kafka's `leader.imbalance.check.interval.seconds`."""
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10000
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = 3600000
+    transaction_marker_retry_ms: int = 100
+    """Pause before markers are sent again."""
     connection_setup_timeout_ms: int = 10000
     reconnect_backoff_ms: int = 50
     reconnect_backoff_max_ms: int = 1000
@@ -255,6 +267,9 @@ FAST_TIMINGS = Timings(
     metadata_max_idle_interval_ms=100,
     unclean_leader_election_interval_ms=1000,
     leader_imbalance_check_interval_ms=30000,
+    transaction_abort_timed_out_transaction_cleanup_interval_ms=1000,
+    transaction_remove_expired_transaction_cleanup_interval_ms=360000,
+    transaction_marker_retry_ms=20,
     connection_setup_timeout_ms=500,
     reconnect_backoff_ms=10,
     reconnect_backoff_max_ms=100,
@@ -370,6 +385,25 @@ class GroupConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionConfig:
+    """Settings of transactions, with Kafka's names and, except for the partition count, its defaults.
+
+    Attributes:
+        transaction_state_log_num_partitions: Kafka's default is 50; see `GroupConfig`.
+        transaction_partition_verification_enable: Whether leaders verify transactions with the coordinator, in
+            profiles that can.
+    """
+
+    transaction_state_log_num_partitions: int = 4
+    transaction_state_log_replication_factor: int = 3
+    transaction_state_log_min_isr: int = 2
+    transaction_state_log_segment_bytes: int = 100 << 20
+    transaction_max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 604_800_000
+    transaction_partition_verification_enable: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Voter:
     """One member of the metadata quorum."""
 
@@ -416,6 +450,7 @@ class NodeConfig:
     auto_leader_rebalance_enable: bool = True
     controlled_shutdown_enable: bool = True
     group: GroupConfig = GroupConfig()
+    transaction: TransactionConfig = TransactionConfig()
     advertised_address: str = ""
     properties: tuple[tuple[str, str], ...] = ()
     replica_fetch_max_bytes: int = 1048576

@@ -14,12 +14,16 @@ from system_under_test.config import DEFAULT_PROFILE
 EPOCH_REQUESTS = "kafka-4.1-epoch-requests"
 """Where followers ask for the ends of epochs; with KIP-595 the leader finds a divergence in every fetch."""
 
+BEFORE_TRANSACTION_EPOCHS = "kafka-3.9"
+"""Where all transactions of a producer have the same epoch; with KIP-890 the epoch alone prevents the defect."""
+
 LETTERS: dict[str, str] = {
     "A": "a record that was acknowledged with acks=all is lost, and no flagged election excuses it",
     "V": "a record that a consumer had read is gone",
     "D": "one offset showed two values",
     "C": "a corrupt record was read",
     "L": "something that should work fails, or works only after a timeout",
+    "T": "a transaction took effect in part, or its outcome was another one than its producer was told",
     "U": "a record that an idempotent producer sent once is in the log twice",
     "G": "a consumer group lost an acknowledged commit, or a partition had two owners in one generation",
 }
@@ -571,6 +575,91 @@ _ALL: tuple[Defect, ...] = (
         anomalies=("G",),
         sentence="Members work in a generation that only their coordinator has, and its successor gives the number"
         " to another generation.",
+    ),
+    Defect(
+        id="B-58",
+        name="hanging-transaction",
+        origin="KIP-890, KAFKA-14402",
+        rules=("TXN-12",),
+        profile=BEFORE_TRANSACTION_EPOCHS,
+        anomalies=("L",),
+        sentence="A batch that arrives after the marker of its transaction begins another one, which nothing"
+        " ends.",
+    ),
+    Defect(
+        id="B-59",
+        name="decision-before-replication",
+        origin="plausible",
+        rules=("TXN-6",),
+        anomalies=("T",),
+        sentence="A coordinator confirms a commit that only it has, and its successor aborts the transaction.",
+    ),
+    Defect(
+        id="B-60",
+        name="coordinator-forgets-decisions",
+        origin="plausible",
+        rules=("TXN-7",),
+        anomalies=("L",),
+        sentence="A new coordinator does not send the markers of transactions that its predecessor has decided.",
+    ),
+    Defect(
+        id="B-61",
+        name="marker-sent-once",
+        origin="plausible",
+        rules=("TXN-8",),
+        anomalies=("L",),
+        sentence="A marker that a partition could not take is not sent again.",
+    ),
+    Defect(
+        id="B-62",
+        name="transactional-id-without-epochs",
+        origin="plausible (before KIP-98)",
+        rules=("TXN-9", "TXN-10"),
+        anomalies=("T",),
+        sentence="A new producer gets the epoch of the one before, and neither fences the other.",
+    ),
+    Defect(
+        id="B-63",
+        name="slow-producer-not-fenced",
+        origin="plausible",
+        rules=("TXN-9",),
+        profile=BEFORE_TRANSACTION_EPOCHS,
+        anomalies=("T",),
+        sentence="A producer whose transaction exceeded its timeout commits the rest of it as another"
+        " transaction.",
+    ),
+    Defect(
+        id="B-64",
+        name="lso-ignores-open-transactions",
+        origin="plausible",
+        rules=("TXN-1",),
+        anomalies=("T",),
+        sentence="The last stable offset is the high watermark, and consumers read what may be aborted.",
+    ),
+    Defect(
+        id="B-65",
+        name="aborted-transactions-not-listed",
+        origin="plausible",
+        rules=("TXN-5",),
+        anomalies=("T",),
+        sentence="Fetch responses do not name aborted transactions, and consumers return their records.",
+    ),
+    Defect(
+        id="B-66",
+        name="old-coordinator-not-fenced",
+        origin="plausible",
+        rules=("TXN-4",),
+        profile=BEFORE_TRANSACTION_EPOCHS,
+        anomalies=("T",),
+        sentence="A late marker of a coordinator that was replaced ends a transaction of its successor.",
+    ),
+    Defect(
+        id="B-67",
+        name="no-transaction-timeout",
+        origin="plausible",
+        rules=("TXN-11",),
+        anomalies=("L",),
+        sentence="The transaction of a producer that has gone is never aborted.",
     ),
 )
 

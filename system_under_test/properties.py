@@ -34,7 +34,7 @@ class Property:
     """One setting of a node.
 
     Attributes:
-        part: Which part of the configuration has it: "timings", "group", "metadata_log" or "node".
+        part: Which part of the configuration has it: "timings", "group", "transaction", "metadata_log" or "node".
         field: The field of that part.
         kind: Kafka's ConfigType code.
         least: The smallest number.
@@ -59,6 +59,10 @@ def _group(name: str, field: str = "", *, least: int = 1) -> tuple[str, Property
 def _choice(name: str, kind: int, *choices: str) -> tuple[str, Property]:
     field = name.replace(".", "_")
     return name, Property(part="group", field=field, kind=kind, choices=choices)
+
+
+def _transaction(field: str, *, kind: int = INT) -> tuple[str, Property]:
+    return field.replace("_", "."), Property(part="transaction", field=field, kind=kind)
 
 
 def _metadata(field: str, *, least: int = 0) -> tuple[str, Property]:
@@ -118,6 +122,15 @@ PROPERTIES: dict[str, Property] = dict(
         _group("offsets.commit.timeout.ms", "offset_commit_timeout_ms"),
         _group("offsets.topic.num.partitions"),
         _group("offsets.topic.replication.factor"),
+        _timing("transaction_abort_timed_out_transaction_cleanup_interval_ms"),
+        _timing("transaction_remove_expired_transaction_cleanup_interval_ms"),
+        _transaction("transaction_max_timeout_ms"),
+        _transaction("transaction_partition_verification_enable", kind=BOOLEAN),
+        _transaction("transaction_state_log_min_isr"),
+        _transaction("transaction_state_log_num_partitions"),
+        _transaction("transaction_state_log_replication_factor"),
+        _transaction("transaction_state_log_segment_bytes"),
+        _transaction("transactional_id_expiration_ms"),
         _metadata("controller_quorum_fetch_snapshot_max_bytes"),
         _metadata("metadata_log_max_record_bytes_between_snapshots"),
         _metadata("metadata_log_max_snapshot_interval_ms"),
@@ -170,7 +183,7 @@ def configured(config: NodeConfig, properties: Mapping[str, str]) -> NodeConfig:
         PropertyError: A property does not exist, or its value is not possible.
     """
     parts: dict[str, dict[str, Any]] = {
-        name: {} for name in ("timings", "group", "node", "log", "metadata_log")
+        name: {} for name in ("timings", "group", "transaction", "node", "log", "metadata_log")
     }
     for name, text in properties.items():
         if name in PROPERTIES:
@@ -188,6 +201,7 @@ def configured(config: NodeConfig, properties: Mapping[str, str]) -> NodeConfig:
         config,
         timings=replace(config.timings, **parts["timings"]),
         group=replace(config.group, **parts["group"]),
+        transaction=replace(config.transaction, **parts["transaction"]),
         log=replace(config.log, **parts["log"]),
         metadata_log=replace(config.metadata_log, **parts["metadata_log"]),
         properties=(*config.properties, *sorted(properties.items())),

@@ -19,6 +19,7 @@ from harness.defects.schedules import (
     produce,
     producers,
     raft,
+    transactions,
 )
 from harness.defects.story import Plot
 from system_under_test.defects import LETTERS as LETTERS
@@ -102,6 +103,16 @@ SCHEDULES: dict[str, Schedule] = {
     "B-52": Schedule(plot=producers.a_retry_meets_a_new_leader),
     "B-53": Schedule(plot=raft.controllers_start_from_snapshots, properties=raft.OFTEN),
     "B-54": Schedule(plot=administration.a_lagging_replica_is_preferred),
+    "B-58": Schedule(plot=transactions.a_batch_arrives_after_the_marker),
+    "B-59": Schedule(plot=transactions.the_coordinator_dies_with_its_decision),
+    "B-60": Schedule(plot=transactions.a_decision_waits_for_its_partition),
+    "B-61": Schedule(plot=transactions.a_decision_waits_for_its_partition),
+    "B-62": Schedule(plot=transactions.two_producers_have_one_transactional_id),
+    "B-63": Schedule(plot=transactions.a_producer_is_too_slow),
+    "B-64": Schedule(plot=transactions.a_consumer_reads_during_a_transaction),
+    "B-65": Schedule(plot=transactions.a_consumer_reads_an_aborted_transaction),
+    "B-66": Schedule(plot=transactions.a_marker_of_an_old_coordinator_arrives),
+    "B-67": Schedule(plot=transactions.nothing_ends_a_transaction),
 }
 """Directed schedules of one partition by identifier of the defect."""
 

@@ -72,6 +72,11 @@ _ROWS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
         "a fenced member of a consumer group may join again at once (KAFKA-19233)",
         _flag,
     ),
+    "transaction_version": ("level of `transaction.version` (KIP-890)", str),
+    "verifies_transactions": (
+        "leaders verify transactions with the coordinator (TXN-12, KIP-890)",
+        _flag,
+    ),
     "hw_min_isr_gate": (
         "the high watermark needs min ISR members (HW-1, KAFKA-15583)",
         _flag,

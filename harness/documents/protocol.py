@@ -47,7 +47,6 @@ An API that is not in the table is neither advertised nor served.
 | sends an API or a version that is not announced (except Produce 0-2) | a closed connection, as from Kafka |
 | sends ApiVersions in a version that is not in the table | UNSUPPORTED_VERSION and the range, in version 0 |
 | uses SASL (SaslHandshake, SaslAuthenticate) or TLS | a closed connection; listeners are plain text |
-| uses transactions | INVALID_REQUEST for the transactional id, from InitProducerId and FindCoordinator |
 | sends a frame that cannot be read | a closed connection |
 | sends more than {ELEMENTS_MAX:,} array elements in one message | a closed connection |
 | adds tagged fields that the version does not have, or bytes after the message | no error; they are ignored |

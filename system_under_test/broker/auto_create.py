@@ -6,7 +6,7 @@ The response reports the topic as unknown, as in Kafka; by the time the client t
 import asyncio
 from typing import Any
 
-from system_under_test.broker.metadata_cache import OFFSETS_TOPIC
+from system_under_test.broker.metadata_cache import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from system_under_test.config import NodeConfig
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
@@ -19,7 +19,7 @@ from system_under_test.protocol.metadata_codec import METADATA_TOPIC
 
 UNSPECIFIED = -1
 INTERNAL_TOPICS = frozenset(
-    {METADATA_TOPIC, OFFSETS_TOPIC, "__transaction_state", "__share_group_state"}
+    {METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTION_TOPIC, "__share_group_state"}
 )
 """Topics that are created when a broker needs them, never because a client named them."""
 TIMEOUT_MS = 10_000

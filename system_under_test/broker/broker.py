@@ -43,6 +43,7 @@ from system_under_test.broker.publisher import MetadataPublisher
 from system_under_test.broker.replica_fetcher import FetcherManager
 from system_under_test.broker.replica_manager import ReplicaManager
 from system_under_test.broker.tasks import TaskScope
+from system_under_test.broker.transactions import Transactions
 from system_under_test.config import NodeConfig
 from system_under_test.features import levels_of
 from system_under_test.log.manager import LogManager
@@ -54,7 +55,6 @@ from system_under_test.protocol.messages import (
     describe_producers_request,
     describe_topic_partitions_request,
     fetch_by_name_request,
-    init_producer_id_request,
     message_name,
     metadata_request,
     produce_by_id_request,
@@ -141,6 +141,16 @@ class BrokerNode:
         self.groups = GroupCoordinator(
             host, config, self.metadata, self.replica_manager, self.forwarder.handle, self._scope
         )
+        self.transactions = Transactions(
+            host,
+            config,
+            self.metadata,
+            self.replica_manager,
+            self.groups,
+            self.producer_ids,
+            self.forwarder.handle,
+            self._scope,
+        )
         self.lifecycle = self._make_lifecycle()
         self.replica_manager.attach(
             self.fetchers, self.alter_partition, self._failed, self.assignments.placed
@@ -184,6 +194,7 @@ class BrokerNode:
         self._scope.cancel_all()
         self.producer_ids.stop()
         self.groups.stop()
+        self.transactions.stop()
         for part in (
             self.lifecycle,
             self.alter_partition,
@@ -240,7 +251,6 @@ class BrokerNode:
 
         services: dict[type, Callable[[Any], Any]] = {
             metadata_request.MetadataRequest: metadata,
-            init_producer_id_request.InitProducerIdRequest: self.producer_ids.handle,
             describe_cluster_request.DescribeClusterRequest: describer.describe_cluster,
             describe_configs_request.DescribeConfigsRequest: describer.describe_configs,
             describe_topic_partitions_request.DescribeTopicPartitionsRequest: (
@@ -261,6 +271,7 @@ class BrokerNode:
                 message, context.api_version
             ),
             **self.groups.services(),
+            **self.transactions.services(),
         }
 
     def _make_publisher(self) -> MetadataPublisher:
@@ -324,6 +335,7 @@ class BrokerNode:
     def _replicas_changed(self) -> None:
         self.fetchers.stop_idle()
         self.groups.roles_changed()
+        self.transactions.coordinator.roles_changed()
 
     def _first_publish_done(self) -> None:
         # LIFE-1: checkpoints start only now; earlier ones would replace the content that the

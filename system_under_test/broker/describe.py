@@ -13,6 +13,7 @@ from system_under_test.config import (
     GroupConfig,
     MetadataLogConfig,
     NodeConfig,
+    TransactionConfig,
 )
 from system_under_test.metadata.image import (
     BROKER_RESOURCE,
@@ -48,7 +49,7 @@ TOPIC_CONFIG, BROKER_CONFIG, DEFAULT_BROKER_CONFIG, STATIC_CONFIG, DEFAULT_CONFI
 BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
 AFTER_MAX = "log.message.timestamp.after.max.ms"
 """Its default depends on the release."""
-OFFSETS_PARTITIONS = "offsets.topic.num.partitions"
+COORDINATED_PARTITIONS = ("offsets.topic.num.partitions", "transaction.state.log.num.partitions")
 METADATA_SEGMENT_BYTES = "metadata.log.segment.bytes"
 PARTITION_LIMIT_MAX = 2000
 """Kafka's max.request.partition.size.limit."""
@@ -362,13 +363,14 @@ def _broker_settings(config: NodeConfig) -> list[tuple[str, str | None, str | No
     usual = {
         "timings": KAFKA_TIMINGS,
         "group": GroupConfig(),
+        "transaction": TransactionConfig(),
         "metadata_log": MetadataLogConfig(metadata_log_segment_bytes=1 << 30),
         "node": _USUAL_NODE,
     }
     for name, found in PROPERTIES.items():
         part: Any = config if found.part == "node" else getattr(config, found.part)
         default = _text(getattr(usual[found.part], found.field))
-        if name == OFFSETS_PARTITIONS:
+        if name in COORDINATED_PARTITIONS:
             default = "50"  # see `GroupConfig`
         value = getattr(part, found.field)
         if name == METADATA_SEGMENT_BYTES:

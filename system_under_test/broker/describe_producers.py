@@ -1,4 +1,4 @@
-"""DescribeProducers: what this broker's replicas know of idempotent producers (KIP-664).
+"""DescribeProducers: what this broker's replicas know of producers and their open transactions (KIP-664).
 
 Leaders and followers respond alike, as in Kafka: a follower keeps the same state (PID-4).
 """
@@ -11,9 +11,6 @@ from system_under_test.broker.partition import Partition
 from system_under_test.metadata.image import is_legal_topic_name
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import NO_THROTTLE, describe_producers_response
-
-NO_COORDINATOR_EPOCH = -1
-"""There are no transactions, so no transaction coordinator has written to a log."""
 
 
 def describe_producers(
@@ -70,7 +67,8 @@ def _partition(
                 producer_epoch=one.epoch,
                 last_sequence=one.last_sequence,
                 last_timestamp=one.last_timestamp_ms,
-                coordinator_epoch=NO_COORDINATOR_EPOCH,
+                coordinator_epoch=one.coordinator_epoch,
+                current_txn_start_offset=one.transaction_start_offset,
             )
             for one in log.producers.described()
         ),

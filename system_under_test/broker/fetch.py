@@ -28,11 +28,14 @@ from system_under_test.log.log import Log
 from system_under_test.protocol.entities import fetch_response_of, fetched_data, fetched_topic
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import fetch_response
+from system_under_test.protocol.record_batch import read_headers
 
 CONSUMER = -1
 """What a consumer gives as its replica id."""
 FETCH_MAX_BYTES = 55 * 1024 * 1024
 """Upper bound of a response, whatever the request allows; Kafka's fetch.max.bytes."""
+READ_COMMITTED = 1
+"""The isolation level of a consumer that reads no record of an open or aborted transaction."""
 FULL_FETCH_EPOCHS = (-1, 0)
 """Session epochs of a request that names everything it wants: without a session, or to get one (KIP-227)."""
 
@@ -378,6 +381,13 @@ class FetchHandler:
         high_watermark = replica.high_watermark
         # FETCH-6: followers read up to the log end.
         bound = log.log_end_offset if fetch.is_follower else replica.consumer_bound(log)
+        stable = high_watermark
+        is_committed = False
+        if log.producers.transactions.is_used:
+            stable = log.last_stable_offset(high_watermark)
+            # TXN-1: such a consumer gets whole transactions only.
+            is_committed = request.isolation_level == READ_COMMITTED and not fetch.is_follower
+            bound = min(bound, stable) if is_committed else bound
         if offset >= bound:
             return None
         taken = fetch.size_bytes
@@ -391,7 +401,13 @@ class FetchHandler:
                 return None
             fetch.size_bytes = taken + len(records)
             return fetched_data(
-                wanted.partition, _NONE, high_watermark, log.log_start_offset, records
+                wanted.partition,
+                _NONE,
+                high_watermark,
+                log.log_start_offset,
+                records,
+                last_stable_offset=stable,
+                aborted_transactions=_aborted(log, records) if is_committed else None,
             )
         # Within one leader epoch nothing is cut off a leader's log, so that the key determines the bytes. The
         # generation changes when a segment was compacted.
@@ -404,6 +420,8 @@ class FetchHandler:
             not taken,
             log.log_start_offset,
             log.generation,
+            stable,
+            is_committed,
         )
         if key == partition.last_read_key:
             data = partition.last_read
@@ -413,13 +431,35 @@ class FetchHandler:
             if not records or (len(records) > limit and taken):
                 return None
             data = fetched_data(
-                wanted.partition, _NONE, high_watermark, log.log_start_offset, records
+                wanted.partition,
+                _NONE,
+                high_watermark,
+                log.log_start_offset,
+                records,
+                last_stable_offset=stable,
+                aborted_transactions=_aborted(log, records) if is_committed else None,
             )
             partition.last_read_key = key
             partition.last_read = data
             partition.last_response = None
         fetch.size_bytes = taken + len(data.records)
         return data
+
+
+def _aborted(log: Log, records: bytes) -> tuple[Any, ...]:
+    """Returns the aborted transactions that records may belong to, whose batches a consumer skips (TXN-5)."""
+    if not log.rules("TXN-5"):
+        return ()
+    headers = [header for _, header in read_headers(records)]
+    found = log.producers.transactions.aborted_within(
+        headers[0].base_offset, headers[-1].last_offset + 1
+    )
+    return tuple(
+        fetch_response.AbortedTransaction(
+            producer_id=one.producer_id, first_offset=one.first_offset
+        )
+        for one in sorted(found, key=lambda one: one.first_offset)
+    )
 
 
 def _not_assigned(wanted: Any) -> ErrorCode:
@@ -459,7 +499,12 @@ def _nothing(entry: _Entry) -> Any:
     assert partition is not None  # an entry without a partition has an error
     replica = partition.replica
     return fetched_data(
-        entry.wanted.partition, _NONE, replica.high_watermark, replica.log_start_offset, b""
+        entry.wanted.partition,
+        _NONE,
+        replica.high_watermark,
+        replica.log_start_offset,
+        b"",
+        last_stable_offset=replica.last_stable_offset,
     )
 
 
@@ -468,7 +513,7 @@ def _diverging(replica: LocalReplica, index: int, end: tuple[int, int]) -> Any:
         partition_index=index,
         error_code=_NONE,
         high_watermark=replica.high_watermark,
-        last_stable_offset=replica.high_watermark,
+        last_stable_offset=replica.last_stable_offset,
         log_start_offset=replica.log_start_offset,
         diverging_epoch=fetch_response.EpochEndOffset(epoch=end[0], end_offset=end[1]),
         aborted_transactions=None,

@@ -21,6 +21,7 @@ from system_under_test.broker.offsets_by_id import OffsetsById
 from system_under_test.broker.offsets_log import OffsetsLog, led_partitions
 from system_under_test.broker.replica_manager import ReplicaManager
 from system_under_test.broker.tasks import TaskScope
+from system_under_test.broker.transactional_offsets import TransactionalOffsets, with_unstable
 from system_under_test.config import NodeConfig
 from system_under_test.group import responses
 from system_under_test.group.consumer.group import ConsumerGroup
@@ -47,11 +48,13 @@ from system_under_test.protocol.messages import (
     offset_commit_request,
     offset_fetch_request,
     sync_group_request,
+    txn_offset_commit_request,
 )
 from system_under_test.runtime import Host, RequestContext
 
 NS_PER_MS = 1_000_000
 GROUP_KEY_TYPE = 0
+TRANSACTION_KEY_TYPE = 1
 FORGOTTEN_AT_ONCE = 1000
 """Number of offsets that one batch removes, so that the batch stays far below the size limit of a log."""
 CREATE_TIMEOUT_MS = 10_000
@@ -108,6 +111,8 @@ class GroupCoordinator:
         self._scope = scope
         self._ids = host.random.stream("group-member-ids")
         self._shards: dict[int, Shard] = {}
+        # Finds the coordinator of a transactional id; the owner replaces it.
+        self.coordinator_of_transaction: Callable[[str], Any] = responses.no_such_type
         self._creation: asyncio.Future[Any] | None = None
         self._is_stopped = False
         self._consumer_groups = ConsumerGroups(
@@ -122,6 +127,14 @@ class GroupCoordinator:
             classic_record=lambda group: encode_group(stored_group(group, host.clock.wall_ms())),
         )
         self._classic_members = ClassicMembers(self._consumer_groups)
+        self.transactional = TransactionalOffsets(
+            host,
+            self._settings,
+            metadata,
+            shard_of=partial(self._shard_of, for_offsets=True),
+            refusal=self._transactional_refusal,
+            log_errors=_STORE_ERRORS,
+        )
         self._administration = GroupAdministration(
             config.rules,
             metadata,
@@ -140,6 +153,7 @@ class GroupCoordinator:
             leave_group_request.LeaveGroupRequest: self._leave,
             offset_commit_request.OffsetCommitRequest: self._commit,
             offset_fetch_request.OffsetFetchRequest: self._fetch,
+            txn_offset_commit_request.TxnOffsetCommitRequest: self.transactional.handle,
             **OffsetsById(self._metadata, self._commit, self._fetch).services(),
             **self._consumer_groups.services(),
             **self._administration.services(),
@@ -236,6 +250,8 @@ class GroupCoordinator:
         return responses.find_coordinator(
             self._coordinator(key)
             if request.key_type == GROUP_KEY_TYPE
+            else self.coordinator_of_transaction(key)
+            if request.key_type == TRANSACTION_KEY_TYPE
             else responses.no_such_type(key)
             for key in request.coordinator_keys
         )
@@ -526,6 +542,30 @@ class GroupCoordinator:
         shard.log.append(pairs, stored)
         return future.result() if future.done() else future
 
+    def _transactional_refusal(self, shard: Shard, request: Any) -> ErrorCode:
+        """Returns why a member must not commit offsets in a transaction, NONE if it may (GRP-2)."""
+        group = shard.groups.get(request.group_id)
+        has_member = bool(request.member_id) or request.generation_id >= 0
+        if group is None:
+            if has_member and self._config.rules("GRP-2"):
+                return ErrorCode.ILLEGAL_GENERATION
+            shard.groups[request.group_id] = self._new_group(request.group_id)
+            return ErrorCode.NONE
+        # Producers of versions that do not know members are not checked, as in Kafka (KIP-447).
+        if not has_member:
+            return ErrorCode.NONE
+        error = group.commit_error(
+            request.member_id, request.group_instance_id, request.generation_id, self._now_ms()
+        )
+        self._arm(shard, group)
+        return error
+
+    def transaction_ended(self, index: int, producer_id: int, is_commit: bool) -> None:
+        """Decides on the offsets of a transaction in a partition whose marker is committed (TXN-13)."""
+        shard = self._shards.get(index)
+        if shard is not None and shard.log.is_current:
+            shard.log.transaction_ended(producer_id, is_commit=is_commit)
+
     def _topic_id(self, name: str) -> UUID | None:
         topic = self._metadata.image.topics_by_name.get(name)
         return None if topic is None else topic.topic_id
@@ -544,7 +584,8 @@ class GroupCoordinator:
                     consumers, wanted.member_id, wanted.member_epoch
                 )
             offsets = shard.log.offsets.get(wanted.group_id, {})
-            found.append(responses.fetched_group(wanted, error, offsets))
+            group = responses.fetched_group(wanted, error, offsets)
+            found.append(with_unstable(group, shard.log) if request.require_stable else group)
         return responses.fetched(tuple(found))
 
 

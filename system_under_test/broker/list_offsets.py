@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any, NamedTuple
 
-from system_under_test.broker.fetch import leader_epoch_error
+from system_under_test.broker.fetch import READ_COMMITTED, leader_epoch_error
 from system_under_test.broker.leadership import Leadership
 from system_under_test.broker.local_replica import LocalReplica
 from system_under_test.broker.produce import PartitionLookup
@@ -57,12 +57,15 @@ class OffsetsHandler:
     def list_offsets(self, request: Any) -> Any:
         """Returns the response to a ListOffsets request."""
         is_replica = request.replica_id >= 0
+        is_committed = request.isolation_level == READ_COMMITTED
         return list_offsets_response.ListOffsetsResponse(
             throttle_time=_NO_THROTTLE,
             topics=tuple(
                 list_offsets_response.ListOffsetsTopicResponse(
                     name=topic.name,
-                    partitions=self._list_topic(topic, is_replica=is_replica),
+                    partitions=self._list_topic(
+                        topic, is_replica=is_replica, is_committed=is_committed
+                    ),
                 )
                 for topic in request.topics
             ),
@@ -96,29 +99,31 @@ class OffsetsHandler:
         replica = partition.replica
         return _Led(replica, partition.leadership, replica.online_log())
 
-    def _list_topic(self, topic: Any, *, is_replica: bool) -> tuple[Any, ...]:
+    def _list_topic(self, topic: Any, *, is_replica: bool, is_committed: bool) -> tuple[Any, ...]:
         """Returns one response per partition; one that the request names twice is refused."""
         by_index = {wanted.partition_index: wanted for wanted in topic.partitions}
         if len(by_index) == len(topic.partitions):
             return tuple(
-                self._list_one(topic.name, wanted, is_replica=is_replica)
+                self._list_one(topic.name, wanted, is_replica=is_replica, is_committed=is_committed)
                 for wanted in topic.partitions
             )
         counts = Counter(wanted.partition_index for wanted in topic.partitions)
         return tuple(
-            self._list_one(topic.name, wanted, is_replica=is_replica)
+            self._list_one(topic.name, wanted, is_replica=is_replica, is_committed=is_committed)
             if counts[index] == 1
             else _offset_response(index, ErrorCode.INVALID_REQUEST)
             for index, wanted in by_index.items()
         )
 
-    def _list_one(self, topic: str, wanted: Any, *, is_replica: bool) -> Any:
+    def _list_one(self, topic: str, wanted: Any, *, is_replica: bool, is_committed: bool) -> Any:
         index = wanted.partition_index
         led = self._find(topic, index, wanted.current_leader_epoch)
         if isinstance(led, ErrorCode):
             return _offset_response(index, led)
         try:
-            found = self._offset_at(led, wanted.timestamp, is_replica=is_replica)
+            found = self._offset_at(
+                led, wanted.timestamp, is_replica=is_replica, is_committed=is_committed
+            )
         except OSError as error:
             self._context.on_disk_error(topic, index, error)
             found = ErrorCode.KAFKA_STORAGE_ERROR
@@ -126,7 +131,9 @@ class OffsetsHandler:
             return _offset_response(index, found)
         return _offset_response(index, ErrorCode.NONE, found)
 
-    def _offset_at(self, led: _Led, timestamp: int, *, is_replica: bool) -> Found | ErrorCode:
+    def _offset_at(
+        self, led: _Led, timestamp: int, *, is_replica: bool, is_committed: bool
+    ) -> Found | ErrorCode:
         """Returns what is at a timestamp or at one of the special ones (LO-1)."""
         replica, leadership, log = led
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
@@ -139,6 +146,8 @@ class OffsetsHandler:
             and self._context.rules("LO-1")
         )
         bound = log.log_end_offset if is_replica else replica.high_watermark
+        if is_committed and not is_replica:
+            bound = replica.last_stable_offset  # TXN-1
         if timestamp == LATEST_TIMESTAMP:
             if is_behind:
                 return ErrorCode.OFFSET_NOT_AVAILABLE

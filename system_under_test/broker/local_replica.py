@@ -139,6 +139,12 @@ class LocalReplica:
             return self.high_watermark
         return bound
 
+    @property
+    def last_stable_offset(self) -> int:
+        """The offset below which no transaction can change (TXN-1); the high watermark while offline."""
+        log = self.log
+        return self.high_watermark if log is None else log.last_stable_offset(self.high_watermark)
+
     def report(self, cause: str) -> None:
         """Reports offsets, epoch and role of this replica to the observer."""
         self.context.observer.replica_changed(

@@ -22,6 +22,7 @@ from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import NO_THROTTLE, metadata_request, metadata_response
 
 OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTION_TOPIC = "__transaction_state"
 NO_ID = UUID(int=0)
 
 
@@ -188,7 +189,7 @@ class MetadataCache:
 
 def is_internal(topic: str) -> bool:
     """Whether a topic is the cluster's own."""
-    return topic == OFFSETS_TOPIC
+    return topic in (OFFSETS_TOPIC, TRANSACTION_TOPIC)
 
 
 def _broker(broker: BrokerRegistration) -> Any:

@@ -9,10 +9,11 @@ The topic is compacted, so a load reads about one record per offset and group, a
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from system_under_test.broker.committed_append import CommittedAppend, Done
 from system_under_test.broker.partition import ACKS_ALL, Partition
-from system_under_test.broker.produce_wait import ProduceWait
+from system_under_test.broker.pending_offsets import PendingOffsets
 from system_under_test.group.consumer.group import ConsumerGroup
 from system_under_test.group.consumer.records import (
     Kind,
@@ -30,16 +31,16 @@ from system_under_test.group.records import (
     decode_offset,
 )
 from system_under_test.log.errors import BatchTooLargeError
+from system_under_test.log.log import AppendInfo
+from system_under_test.log.producer_state import ProducerRefusedError
 from system_under_test.log.verified import VerifiedBatches
+from system_under_test.protocol.control_records import marker_of
 from system_under_test.protocol.errors import ErrorCode
-from system_under_test.protocol.record_batch import decode_records, encode_batch
+from system_under_test.protocol.record_batch import Record, decode_records, encode_batch
 from system_under_test.rules import Rules
 from system_under_test.runtime import Host
 
 READ_BYTES = 1 << 20
-
-Done = Callable[[ErrorCode], None]
-"""Called once with the outcome of an append."""
 
 
 class OffsetsLog:
@@ -57,6 +58,8 @@ class OffsetsLog:
         offsets: Committed offsets by group, topic and partition.
         groups: The newest generation of every classic group.
         consumer_groups: The consumer groups (KIP-848).
+        index: The partition's number.
+        pending: Offsets of transactions that are not decided.
     """
 
     def __init__(
@@ -68,6 +71,8 @@ class OffsetsLog:
         timeout_ms: int,
     ) -> None:
         self.leader_epoch = partition.leader_epoch
+        self.index = partition.index
+        self.pending = PendingOffsets()
         self.is_loaded = False
         self.offsets: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
         self.groups: dict[str, StoredGroup] = {}
@@ -110,10 +115,30 @@ class OffsetsLog:
             data = log.read(position, READ_BYTES, log.log_end_offset)
             for header, records in decode_records(data):
                 for record in records:
-                    self._replay(record.key, record.value)
+                    if header.is_control:
+                        self._replay_marker(header.producer_id, record)
+                    elif header.is_transactional:
+                        self._replay_pending(header.producer_id, record)
+                    else:
+                        self._replay(record.key, record.value)
                 position = header.last_offset + 1
             await asyncio.sleep(0)
         return False
+
+    def _replay_marker(self, producer_id: int, record: Record) -> None:
+        marker = marker_of(record)
+        if marker is not None:
+            self.transaction_ended(producer_id, is_commit=marker.is_commit)
+
+    def _replay_pending(self, producer_id: int, record: Record) -> None:
+        if record.key is None or record.value is None:
+            return
+        try:
+            key = decode_key(record.key)
+            if isinstance(key, OffsetKey):
+                self.pend(producer_id, {key: decode_offset(record.value)})
+        except UnreadableRecordError as error:
+            self._host.observer.mark("unreadable-offsets-record", error=str(error))
 
     def _replay(self, key: bytes | None, value: bytes | None) -> None:
         if key is None:
@@ -151,11 +176,64 @@ class OffsetsLog:
 
     def set_offset(self, key: OffsetKey, value: CommittedOffset | None) -> None:
         """Enters a committed offset, or removes it."""
+        self.pending.discard(key)
         of_group = self.offsets.setdefault(key.group, {})
         if value is None:
             of_group.pop((key.topic, key.partition), None)
         else:
             of_group[(key.topic, key.partition)] = value
+
+    def pend(self, producer_id: int, offsets: Mapping[OffsetKey, CommittedOffset]) -> None:
+        """Enters offsets that a transaction has written (TXN-13)."""
+        if self._rules("TXN-13"):
+            self.pending.add(producer_id, offsets)
+            return
+        for key, value in offsets.items():
+            self.set_offset(key, value)
+
+    def transaction_ended(self, producer_id: int, *, is_commit: bool) -> None:
+        """Enters the offsets of a committed transaction, drops those of an aborted one (TXN-13)."""
+        for key, value in self.pending.take(producer_id).items():
+            if is_commit:
+                self.set_offset(key, value)
+
+    def append_transactional(
+        self,
+        pairs: Sequence[tuple[bytes, bytes | None]],
+        done: Done,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+    ) -> None:
+        """As `append`, as a part of a producer's transaction."""
+        if not self.is_current:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        batch = encode_batch(
+            list(pairs),
+            timestamp_ms=self._host.clock.wall_ms(),
+            is_transactional=True,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+        )
+        info: AppendInfo | ErrorCode
+        try:
+            info = self._partition.append_as_leader(
+                VerifiedBatches.verify(batch), ACKS_ALL, is_coordinator=True
+            )
+        except ProducerRefusedError as refused:
+            info = refused.error
+        except BatchTooLargeError:
+            info = ErrorCode.MESSAGE_TOO_LARGE
+        except OSError as error:
+            replica = self._partition.replica
+            replica.context.on_disk_error(replica.topic, replica.index, error)
+            info = ErrorCode.KAFKA_STORAGE_ERROR
+        if isinstance(info, ErrorCode):
+            done(info)
+        else:
+            self._appended_to = info.last_offset + 1
+            CommittedAppend(self._partition, info.last_offset + 1, self._timeout_s, done)
 
     def keys_of(self, wanted: Callable[[str], bool]) -> list[OffsetKey]:
         """Returns the keys of all committed offsets of the topics that are wanted."""
@@ -173,7 +251,7 @@ class OffsetsLog:
         elif self._appended_to <= self._partition.high_watermark:
             done(ErrorCode.NONE)
         else:
-            _Append(self._partition, self._appended_to, self._timeout_s, done)
+            CommittedAppend(self._partition, self._appended_to, self._timeout_s, done)
 
     def append(
         self,
@@ -210,35 +288,9 @@ class OffsetsLog:
             return
         self._appended_to = info.last_offset + 1
         if self._rules("GRP-1") if is_awaited is None else is_awaited:
-            _Append(self._partition, info.last_offset + 1, self._timeout_s, done)
+            CommittedAppend(self._partition, info.last_offset + 1, self._timeout_s, done)
         else:
             done(ErrorCode.NONE)
-
-
-class _Append:
-    """An append that waits for the high watermark, with a deadline, like the part of a produce request."""
-
-    def __init__(
-        self, partition: Partition, required_offset: int, timeout_s: float, done: Done
-    ) -> None:
-        self._done = done
-        self._part = part = ProduceWait(partition.index, ErrorCode.REQUEST_TIMED_OUT)
-        part.required_offset = required_offset
-        part.is_done = False
-        part.request = self
-        self._timer = asyncio.get_running_loop().call_later(timeout_s, self._expire)
-        partition.watch_produce(part)
-
-    def part_completed(self) -> None:
-        """Called when the high watermark has passed the append, or the partition failed it."""
-        self._timer.cancel()
-        self._done(self._part.error)
-
-    def _expire(self) -> None:
-        if not self._part.is_done:
-            self._part.is_done = True
-            self._part.request = None
-            self._done(ErrorCode.REQUEST_TIMED_OUT)
 
 
 def led_partitions(

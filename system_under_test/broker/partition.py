@@ -274,8 +274,15 @@ class Partition:
             return ErrorCode.NOT_ENOUGH_REPLICAS
         return None
 
-    def append_as_leader(self, batches: VerifiedBatches, acks: int) -> AppendInfo | ErrorCode:
+    def append_as_leader(
+        self, batches: VerifiedBatches, acks: int, *, is_coordinator: bool = False
+    ) -> AppendInfo | ErrorCode:
         """Appends a producer's batches and lets followers fetch them.
+
+        Args:
+            batches: The batches.
+            acks: What the producer waits for.
+            is_coordinator: Whether a group or transaction coordinator appends, not a client.
 
         Returns:
             Where the records are, or why nothing was written.
@@ -292,7 +299,7 @@ class Partition:
         log = replica.log
         assert log is not None
         assert leadership is not None
-        info = log.append_as_leader(batches, replica.leader_epoch)
+        info = log.append_as_leader(batches, replica.leader_epoch, is_coordinator=is_coordinator)
         replica.report("append")
         leadership.advance_high_watermark()
         waiters = self.waiters

@@ -7,10 +7,10 @@ A batch is validated once, by `produced_batch.py`; from there on only the valida
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from system_under_test.broker.metadata_cache import OFFSETS_TOPIC
+from system_under_test.broker.metadata_cache import is_internal
 from system_under_test.broker.partition import ACKS_ALL, Partition
 from system_under_test.broker.produce_wait import (
     DelayedProduce,
@@ -33,24 +33,43 @@ _ACKS = (ACKS_ALL, ACKS_NONE, ACKS_LEADER)
 
 PartitionLookup = Callable[[str, int], Partition | ErrorCode]
 """Finds a partition by topic name and index, or returns why it is not served here."""
+Gate = Callable[[Any, int], Any]
+"""Serves a request with a transactional id, as `ProduceHandler.append` does."""
 
 
 class ProduceHandler:
     """Serves the produce requests of one broker."""
 
-    __slots__ = ("_context", "_lookup", "purgatory")
+    __slots__ = ("_context", "_lookup", "gate", "purgatory")
 
     def __init__(self, context: ReplicaContext, lookup: PartitionLookup) -> None:
         self._context = context
         self._lookup = lookup
         self.purgatory = Purgatory()
+        # Asks the coordinator before the first batch of a transaction; the owner sets it.
+        self.gate: Gate | None = None
 
     def handle(self, request: Any, api_version: int = -1) -> Any:
+        """Appends, and responds now or later; what belongs to a transaction passes the gate first (TXN-12).
+
+        Args, returns and raises: as `append`.
+        """
+        if request.transactional_id is None or self.gate is None:
+            return self.append(request, api_version)
+        return self.gate(request, api_version)
+
+    def append(
+        self,
+        request: Any,
+        api_version: int = -1,
+        refused: Mapping[tuple[str, int], ErrorCode] | None = None,
+    ) -> Any:
         """Appends, and responds now or later (PROD-1, PROD-3).
 
         Args:
             request: What to append.
             api_version: The version of the request on the wire, -1 if it did not cross one.
+            refused: Errors of partitions to which nothing may be appended.
 
         Returns:
             The response; a future of it for acks=all; None for acks=0.
@@ -65,7 +84,12 @@ class ProduceHandler:
         for topic in request.topic_data:
             topic_parts = []
             for data in topic.partition_data:
-                part = self._append(request, topic.name, data, api_version)
+                error = refused.get((topic.name, data.index)) if refused else None
+                part = (
+                    self._append(request, topic.name, data, api_version)
+                    if error is None
+                    else ProduceWait(data.index, error)
+                )
                 pending_count += not part.is_done
                 topic_parts.append(part)
             parts.append((topic.name, topic_parts))
@@ -170,8 +194,8 @@ def _refusal(
         return records
     if acks not in _ACKS:
         return ErrorCode.INVALID_REQUIRED_ACKS
-    if topic == OFFSETS_TOPIC:
-        return ErrorCode.INVALID_TOPIC_EXCEPTION  # only the coordinator writes to it
+    if is_internal(topic):
+        return ErrorCode.INVALID_TOPIC_EXCEPTION  # only coordinators write to it
     if isinstance(partition, ErrorCode):
         return partition
     return partition.refusal_to_append(acks)

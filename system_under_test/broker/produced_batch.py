@@ -28,6 +28,7 @@ AT_THE_LOG = (
     ErrorCode.INVALID_TIMESTAMP,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_TXN_STATE,
     ErrorCode.UNKNOWN_SERVER_ERROR,
 )
 """Errors that Kafka finds at the log, whose start it then returns with the error."""
@@ -141,10 +142,7 @@ def _whole_batch(records: bytes, position: int) -> int | ErrorCode:
 
 def _refusal_by_attributes(attributes: int, has_transactional_id: bool) -> ErrorCode | None:
     """Returns what is wrong with a client's batch by its attributes, None if nothing is."""
-    if attributes & _TRANSACTIONAL_BIT:
-        # Transactions are not supported: no transactional id was ever initialized.
-        if has_transactional_id:
-            return ErrorCode.INVALID_TXN_STATE
+    if attributes & _TRANSACTIONAL_BIT and not has_transactional_id:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if attributes & _CODEC_BITS > _ZSTD:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE

@@ -3,9 +3,9 @@
 Ids come from a block that the active controller has given to this broker (KIP-730); the next block is
 requested before the present one is used up. A restart discards the rest of a block.
 
-There are no transactions here: a transactional id is refused, and the earlier id and epoch that a producer names
-are ignored. It gets a new id, as in Kafka, whose brokers do not know the ids of producers without a transactional
-id. An id without an epoch, or the reverse, is refused.
+The transaction coordinator serves producers with a transactional id. Of others, the earlier id and epoch that a
+producer names are ignored. It gets a new id, as in Kafka, whose brokers do not know the ids of producers without a
+transactional id. An id without an epoch, or the reverse, is refused.
 """
 
 import asyncio
@@ -61,10 +61,11 @@ class ProducerIds:
 
     def handle(self, request: Any) -> Any:
         """Serves an InitProducerIdRequest, now or when a block has arrived."""
-        if request.transactional_id is not None:
-            return _response(ErrorCode.INVALID_REQUEST, NO_PRODUCER_ID)
         if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
             return _response(ErrorCode.INVALID_REQUEST, NO_PRODUCER_ID)
+        return self._assign()
+
+    def _assign(self) -> Any:
         producer_id = self._next()
         if producer_id is not None:
             return _response(ErrorCode.NONE, producer_id)
@@ -73,6 +74,13 @@ class ProducerIds:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         return future
+
+    async def next_id(self) -> int | None:
+        """Returns a producer id that no other producer has, None if there is none for now."""
+        response = self._assign()
+        if isinstance(response, asyncio.Future):
+            response = await response
+        return None if response.error_code else int(response.producer_id)
 
     def stop(self) -> None:
         """Completes every waiting request with an error."""

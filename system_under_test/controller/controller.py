@@ -54,6 +54,7 @@ from system_under_test.metadata.image import (
     GROUP_FEATURE,
     METADATA_VERSION_FEATURE,
     MIN_ISR_CONFIG,
+    TRANSACTION_FEATURE,
     ClusterImage,
 )
 from system_under_test.metadata.records import (
@@ -443,6 +444,12 @@ class Controller:
         if features.group_version is not None:
             records.append(
                 FeatureLevelRecord(name=GROUP_FEATURE, feature_level=features.group_version)
+            )
+        if features.transaction_version:
+            records.append(
+                FeatureLevelRecord(
+                    name=TRANSACTION_FEATURE, feature_level=features.transaction_version
+                )
             )
         if features.elr_on:
             # With ELR on, controller and brokers must agree on min ISR, so the value becomes part of the metadata.

@@ -42,14 +42,14 @@ def coordinator(key: str, error: ErrorCode, node_id: int = NO_NODE, address: str
 
 
 def no_such_type(key: str) -> Any:
-    """Returns the refusal of a key that is not a group: transactions and share groups are not supported."""
+    """Returns the refusal of a key that is neither a group nor a transactional id."""
     return find_coordinator_response.Coordinator(
         key=key,
         node_id=NO_NODE,
         host="",
         port=NO_NODE,
         error_code=ErrorCode.INVALID_REQUEST,
-        error_message="only groups have coordinators here",
+        error_message="only groups and transactional ids have coordinators here",
     )
 
 

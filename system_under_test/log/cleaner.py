@@ -5,16 +5,18 @@ offset of every key in the dirty part, and rewrites the segments from the start 
 without the records that the map supersedes.
 
 What is never cleaned (CLEAN-1): the active segment, anything at or above the high watermark, which may still be
-truncated and would take the last record of a key with it, and what is younger than min.compaction.lag.ms. A
+truncated and would take the last record of a key with it, anything at or above the last stable offset (CLEAN-4),
+and what is younger than min.compaction.lag.ms. A
 tombstone (a record without a value) stays for delete.retention.ms after the pass that first met it, so that a
 consumer that reads the log from its start learns of the deletion (CLEAN-2). The last batch of an idempotent
 producer stays, if need be without records, because the log needs its sequence (CLEAN-3). Records without a key are
-removed.
+removed, and so are those of aborted transactions, which replace nothing (CLEAN-4).
 
-Differences from Kafka. Removed batches leave a batch without records behind that covers their offsets, where Kafka
-leaves a gap: a file that a power cut took can then not be mistaken for removed records. Each segment is rewritten
-alone; Kafka merges small ones. Compressed batches other than gzip are kept as a whole, and behind one no tombstone
-is removed, because it may hold an older value of any key.
+Differences from Kafka. Removed batches leave a batch without records behind that covers their offsets, where
+Kafka leaves a gap: a file that a power cut took can then not be mistaken for removed records. Each segment is
+rewritten alone; Kafka merges small ones. Transaction markers stay; Kafka removes one when nothing of its
+transaction is left. Compressed batches other than gzip are kept as a whole, and behind one no tombstone is
+removed, because it may hold an older value of any key.
 
 Source:
     Kafka's `LogCleanerManager`, `Cleaner` and KIP-534.
@@ -85,7 +87,10 @@ def cleanable(log: Log, *, high_watermark: int, now_ms: int) -> Cleanable | None
     if not config.compacts:
         return None
     first_dirty = max(log.first_dirty_offset, log.log_start_offset)
-    bound = high_watermark if log.rules("CLEAN-1") else log.log_end_offset
+    # CLEAN-4: what an open transaction wrote replaces nothing yet.
+    bound = log.last_stable_offset(high_watermark) if log.rules("CLEAN-4") else high_watermark
+    if not log.rules("CLEAN-1"):
+        bound = log.log_end_offset
     segments: list[Segment] = []
     clean_bytes = dirty_bytes = 0
     is_due = False
@@ -222,10 +227,21 @@ class _Pass:
                 if len(made.last_of_key) >= KEYS_MAX:
                     return made
                 made.last_offset = header.last_offset
+                if made.is_no_data(header):
+                    continue
                 for record in readable_records(batch) or ():
                     if record.key is not None and record.offset >= work.first_dirty_offset:
                         made.last_of_key[record.key] = record.offset
         return made
+
+    def is_no_data(self, header: BatchHeader) -> bool:
+        """Whether a batch is a marker, or was written by a transaction that was aborted (CLEAN-4)."""
+        if not self.log.rules("CLEAN-4"):
+            return header.is_control
+        return header.is_control or (
+            header.is_transactional
+            and self.log.producers.transactions.is_aborted(header.producer_id, header.base_offset)
+        )
 
     async def rewrite(self, segment: Segment, path: str) -> bool:
         """Writes what stays of a segment to a file, durably; returns whether it differs from the segment."""
@@ -248,6 +264,10 @@ class _Pass:
         """Returns the batch as it stays, None if nothing of it does."""
         if is_filler(header):
             return None
+        if header.is_control:
+            return batch
+        if self.is_no_data(header):
+            return self._without_records(header, batch)
         records = readable_records(batch)
         if records is None:
             self.meets_unreadable = True
@@ -255,16 +275,19 @@ class _Pass:
         horizon_ms = delete_horizon_ms(header)
         kept = [record for record in records if self._stays(record, horizon_ms)]
         if not kept:
-            is_last = self.last_of_producer.get(header.producer_id) == header.last_offset
-            # CLEAN-3.
-            if header.producer_id < 0 or not is_last:
-                return None
-            return batch if not records else rewritten(header, ())
+            return self._without_records(header, batch)
         if horizon_ms is None and any(record.value is None for record in kept):
             horizon_ms = self.now_ms + self.log.config.delete_retention_ms
         elif len(kept) == len(records):
             return batch
         return rewritten(header, kept, horizon_ms=horizon_ms)
+
+    def _without_records(self, header: BatchHeader, batch: bytes) -> bytes | None:
+        """Returns a batch without its records if the log needs its sequence (CLEAN-3), else None."""
+        is_last = self.last_of_producer.get(header.producer_id) == header.last_offset
+        if header.producer_id < 0 or not is_last:
+            return None
+        return rewritten(header, ()) if header.record_count else batch
 
     def _stays(self, record: Record, horizon_ms: int | None) -> bool:
         if record.offset > self.last_offset:

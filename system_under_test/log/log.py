@@ -23,6 +23,7 @@ from system_under_test.log.recovery import LoadedLog, load_segments
 from system_under_test.log.segment import Segment
 from system_under_test.log.segment_list import SegmentList
 from system_under_test.log.verified import VerifiedBatches
+from system_under_test.protocol.control_records import marker_in
 from system_under_test.protocol.record_batch import BatchHeader, BatchSpan, spans
 from system_under_test.rules import ALL_RULES, Rules
 from system_under_test.runtime import Storage
@@ -208,11 +209,18 @@ class Log:
 
     # Appending
 
-    def append_as_leader(self, batches: VerifiedBatches, leader_epoch: int) -> AppendInfo:
+    def append_as_leader(
+        self, batches: VerifiedBatches, leader_epoch: int, *, is_coordinator: bool = False
+    ) -> AppendInfo:
         """Gives a producer's batches the next offsets and this leader epoch, and appends them.
 
         A batch that an idempotent producer repeats is not appended again; the result is that of the first time
         (PID-1).
+
+        Args:
+            batches: The batches.
+            leader_epoch: Of the leadership.
+            is_coordinator: Whether a group or transaction coordinator appends, not a client.
 
         Raises:
             ProducerRefusedError: An idempotent producer must not append this now. Nothing was appended.
@@ -222,7 +230,7 @@ class Log:
         found = batches.spans
         is_idempotent = found[0].producer_id != NO_PRODUCER_ID or len(found) > 1
         if is_idempotent:
-            duplicate = self.producers.examine(found)
+            duplicate = self.producers.examine(found, batches.data, is_coordinator=is_coordinator)
             if duplicate is not None:
                 _, _, first, last = duplicate
                 return AppendInfo(first, last, last - first + 1, 0)
@@ -243,7 +251,8 @@ class Log:
         if is_idempotent:
             for span, (base_offset, _, _, _) in zip(found, placed, strict=True):
                 if span.producer_id != NO_PRODUCER_ID:
-                    self.producers.appended(span, base_offset)
+                    marker = marker_in(data, span.position) if span.is_control else None
+                    self.producers.appended(span, base_offset, marker)
         return AppendInfo(first_offset, next_offset - 1, next_offset - first_offset, len(data))
 
     def append_as_follower(self, batches: bytes) -> AppendInfo:
@@ -281,7 +290,8 @@ class Log:
         for span in found:
             # PID-4: a follower may become leader, and then needs to know its producers.
             if span.producer_id != NO_PRODUCER_ID and self._rules("PID-4"):
-                self.producers.appended(span, span.base_offset)
+                marker = marker_in(batches, span.position) if span.is_control else None
+                self.producers.appended(span, span.base_offset, marker)
         return AppendInfo(first_offset, next_offset - 1, next_offset - first_offset, len(batches))
 
     def _starts_inside(self, span: BatchSpan) -> bool:
@@ -384,6 +394,16 @@ class Log:
         """Returns the headers of all batches, in order; for tools and tests."""
         return self.segments.headers()
 
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Returns the offset below which the outcome of every transaction is known and committed (TXN-1)."""
+        transactions = self.producers.transactions
+        if not transactions.is_used:
+            return high_watermark
+        unstable = transactions.first_unstable(high_watermark)
+        if unstable is None or unstable >= high_watermark or not self._rules("TXN-1"):
+            return high_watermark
+        return max(unstable, self.log_start_offset)
+
     # Truncating
 
     def truncate_to(self, offset: int) -> None:
@@ -446,6 +466,7 @@ class Log:
             self.on_checkpoint_due()
         self.segments.remove_below(offset)
         self.epochs.truncate_from_start(offset)
+        self.producers.transactions.drop_below(offset)
         self._has_unsynced_names = True
 
     def replace_segment(self, segment: Segment, path: str) -> None:
@@ -471,7 +492,7 @@ class Log:
         self.log_start_offset = log_start_offset
         # PID-5: what was cut may come again, and is no duplicate then.
         if self._rules("PID-5") and self.producers.reaches(end_offset):
-            self.producers.rebuild(self.segments.spans())
+            self.producers.rebuild(self.segments.marked_spans())
         check_invariant(
             self.log_start_offset <= self.log_end_offset,
             "LOG-START",

@@ -15,9 +15,14 @@ that a producer sends:
 * PID-5: truncation and loading rebuild it from the batches that are there. No snapshot file is needed: a load
   reads every batch header anyway.
 
-Memory: about 600 bytes per producer id that has batches in the log. Entries are dropped after `EXPIRATION_MS`
-without a batch, compared with the newest batch of the log, so that all replicas drop the same ones; but never with
-a time in the future, or one record with a wrong timestamp would make the log drop its active producers.
+Producers with a transactional id also have transactions (`transactions.py`). Their coordinator ends one with a
+marker, which may bring a new epoch; from then on batches of the old one are refused (PID-3, TXN-3). A marker of a
+coordinator that was replaced is refused (TXN-4).
+
+Memory: about 600 bytes per producer id that has batches in the log. Entries without an open transaction are
+dropped after `EXPIRATION_MS` without a batch, compared with the newest batch of the log, so that all replicas
+drop the same ones; but never with a time in the future, or one record with a wrong timestamp would make the log
+drop its active producers.
 
 Source:
     KIP-98, KIP-360; Kafka's ProducerStateManager and ProducerAppendInfo.
@@ -27,6 +32,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from system_under_test.log.transactions import LogTransactions
+from system_under_test.protocol.control_records import Marker, marker_in
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.record_batch import BatchSpan
 from system_under_test.rules import Rules
@@ -44,7 +51,8 @@ class ProducerRefusedError(Exception):
     """A batch that its producer must not append now; nothing was appended.
 
     Attributes:
-        error: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH or INVALID_RECORD.
+        error: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_RECORD, INVALID_TXN_STATE or
+            TRANSACTION_COORDINATOR_FENCED.
     """
 
     def __init__(self, error: ErrorCode, message: str) -> None:
@@ -62,20 +70,40 @@ class RememberedBatch(NamedTuple):
 
 
 class DescribedProducer(NamedTuple):
-    """One producer as DescribeProducers reports it."""
+    """One producer as DescribeProducers reports it; -1 for what does not exist.
+
+    Attributes:
+        coordinator_epoch: Of the last marker.
+        transaction_start_offset: First offset of the open transaction.
+    """
 
     producer_id: int
     epoch: int
     last_sequence: int
     last_timestamp_ms: int
+    coordinator_epoch: int
+    transaction_start_offset: int
 
 
 class _Producer:
-    __slots__ = ("batches", "epoch", "timestamp_ms")
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_marker_offset",
+        "last_offset",
+        "may_begin_anywhere",
+        "timestamp_ms",
+    )
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.timestamp_ms = -1
+        self.coordinator_epoch = -1
+        self.last_offset = -1
+        self.last_marker_offset = -1
+        # Only markers are known: the batches before them may have left the log.
+        self.may_begin_anywhere = True
         self.batches: deque[RememberedBatch] = deque(maxlen=BATCHES_REMEMBERED)
 
 
@@ -90,6 +118,9 @@ class ProducerStates:
     Args:
         rules: The rules that apply.
         wall_ms: The node's clock, if there is one.
+
+    Attributes:
+        transactions: Those of the log; read only.
     """
 
     __slots__ = (
@@ -98,12 +129,14 @@ class ProducerStates:
         "_rules",
         "_until_sweep",
         "_wall_ms",
+        "transactions",
     )
 
     def __init__(self, rules: Rules, wall_ms: Callable[[], int] | None = None) -> None:
         self._wall_ms = wall_ms
         self._rules = rules
         self._producers: dict[int, _Producer] = {}
+        self.transactions = LogTransactions(rules)
         self._newest_timestamp_ms = -1
         self._until_sweep = SWEEP_EVERY
 
@@ -124,12 +157,30 @@ class ProducerStates:
                 epoch=producer.epoch,
                 last_sequence=producer.batches[-1].last_sequence if producer.batches else -1,
                 last_timestamp_ms=producer.timestamp_ms,
+                coordinator_epoch=producer.coordinator_epoch,
+                transaction_start_offset=self.transactions.open.get(producer_id, -1),
             )
             for producer_id, producer in sorted(self._producers.items())
         ]
 
-    def examine(self, found: Sequence[BatchSpan]) -> RememberedBatch | None:
+    def has_open_transaction(self, producer_id: int) -> bool:
+        """Whether a producer has a transaction in this log that has no marker yet."""
+        return producer_id in self.transactions.open
+
+    def last_marker_offset(self, producer_id: int) -> int:
+        """Returns the offset of the last marker for a producer, -1 if there is none."""
+        producer = self._producers.get(producer_id)
+        return -1 if producer is None else producer.last_marker_offset
+
+    def examine(
+        self, found: Sequence[BatchSpan], data: bytes, *, is_coordinator: bool = False
+    ) -> RememberedBatch | None:
         """Decides on the batches of one append; changes nothing.
+
+        Args:
+            found: The batches.
+            data: Their bytes.
+            is_coordinator: Whether a coordinator appends them, whose batches have no sequences.
 
         Returns:
             The batch that is repeated, None if all are to be appended.
@@ -138,7 +189,11 @@ class ProducerStates:
             ProducerRefusedError: They must not be appended.
         """
         if len(found) == 1:
-            return self._examine(found[0])
+            span = found[0]
+            if span.is_control:
+                self._examine_marker(span, marker_in(data, span.position))
+                return None
+            return self._examine(span, is_coordinator=is_coordinator)
         if any(span.producer_id != NO_PRODUCER_ID for span in found):
             # The second could not be examined before the first is in the log.
             raise ProducerRefusedError(
@@ -146,10 +201,33 @@ class ProducerStates:
             )
         return None
 
-    def _examine(self, span: BatchSpan) -> RememberedBatch | None:
+    def _examine_marker(self, span: BatchSpan, marker: Marker | None) -> None:
+        """Refuses a marker of a fenced producer epoch or of a fenced coordinator (TXN-3, TXN-4)."""
+        producer = self._producers.get(span.producer_id)
+        if marker is None:
+            raise ProducerRefusedError(ErrorCode.INVALID_RECORD, "a control batch is no marker")
+        if producer is None:
+            return
+        # TXN-3.
+        if span.producer_epoch < producer.epoch and self._rules("TXN-3"):
+            raise ProducerRefusedError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {span.producer_id} has epoch {producer.epoch},"
+                f" the marker {span.producer_epoch}",
+            )
+        # TXN-4.
+        if marker.coordinator_epoch < producer.coordinator_epoch and self._rules("TXN-4"):
+            raise ProducerRefusedError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"the marker has coordinator epoch {marker.coordinator_epoch},"
+                f" older than {producer.coordinator_epoch}",
+            )
+
+    def _examine(self, span: BatchSpan, *, is_coordinator: bool) -> RememberedBatch | None:
         """Returns the batch that an idempotent producer repeats, None if it is new (PID-1, PID-2, PID-3)."""
         producer = self._producers.get(span.producer_id)
-        if span.base_sequence < 0 or span.producer_epoch < 0:
+        has_sequence = span.base_sequence >= 0
+        if span.producer_epoch < 0 or not (has_sequence or is_coordinator):
             raise ProducerRefusedError(
                 ErrorCode.INVALID_RECORD, "a batch with a producer id needs an epoch and a sequence"
             )
@@ -162,6 +240,13 @@ class ProducerStates:
                 f"producer {span.producer_id} has epoch {producer.epoch},"
                 f" the batch {span.producer_epoch}",
             )
+        if not span.is_transactional and self.has_open_transaction(span.producer_id):
+            raise ProducerRefusedError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {span.producer_id} has an open transaction, the batch is outside of it",
+            )
+        if not has_sequence:
+            return None
         last_sequence = advanced(span.base_sequence, span.offset_count - 1)
         if span.producer_epoch == producer.epoch:
             # PID-1.
@@ -169,7 +254,9 @@ class ProducerStates:
                 for batch in producer.batches:
                     if batch[0] == span.base_sequence and batch[1] == last_sequence:
                         return batch
-            expected = advanced(producer.batches[-1].last_sequence, 1)
+            if not producer.batches and producer.may_begin_anywhere:
+                return None
+            expected = advanced(producer.batches[-1].last_sequence, 1) if producer.batches else 0
         else:
             expected = 0
         # PID-2.
@@ -180,8 +267,16 @@ class ProducerStates:
             )
         return None
 
-    def appended(self, span: BatchSpan, first_offset: int) -> None:
-        """Enters a batch that is in the log now."""
+    def appended(self, span: BatchSpan, first_offset: int, marker: Marker | None = None) -> None:
+        """Enters a batch that is in the log now.
+
+        Args:
+            span: The batch.
+            first_offset: Its offset in the log.
+            marker: What it states, if it is a marker.
+        """
+        if span.is_control and marker is None:
+            return
         producer_id = span.producer_id
         producer = self._producers.get(producer_id)
         if producer is None:
@@ -189,14 +284,23 @@ class ProducerStates:
         elif span.producer_epoch != producer.epoch:
             producer.epoch = span.producer_epoch
             producer.batches.clear()
-        producer.batches.append(
-            RememberedBatch(
-                span.base_sequence,
-                advanced(span.base_sequence, span.offset_count - 1),
-                first_offset,
-                first_offset + span.offset_count - 1,
+            producer.may_begin_anywhere = False
+        producer.last_offset = first_offset + span.offset_count - 1
+        if marker is not None:
+            producer.coordinator_epoch = marker.coordinator_epoch
+            producer.last_marker_offset = first_offset
+            self.transactions.ended(producer_id, first_offset, is_commit=marker.is_commit)
+        elif span.is_transactional:
+            self.transactions.appended(producer_id, first_offset)
+        if span.base_sequence >= 0:
+            producer.batches.append(
+                RememberedBatch(
+                    span.base_sequence,
+                    advanced(span.base_sequence, span.offset_count - 1),
+                    first_offset,
+                    producer.last_offset,
+                )
             )
-        )
         producer.timestamp_ms = span.max_timestamp_ms
         if span.max_timestamp_ms > self._newest_timestamp_ms:
             self._newest_timestamp_ms = span.max_timestamp_ms
@@ -206,27 +310,27 @@ class ProducerStates:
 
     def reaches(self, offset: int) -> bool:
         """Whether anything at or behind an offset is remembered."""
-        return any(
-            producer.batches[-1].last_offset >= offset for producer in self._producers.values()
-        )
+        return any(producer.last_offset >= offset for producer in self._producers.values())
 
     def last_offsets(self) -> dict[int, int]:
-        """Returns the last offset of every known producer, by its id."""
+        """Returns the last offset with a sequence of every known producer, by its id."""
         return {
             producer_id: producer.batches[-1].last_offset
             for producer_id, producer in self._producers.items()
+            if producer.batches
         }
 
-    def rebuild(self, batches: Iterable[BatchSpan]) -> None:
-        """Starts anew from the batches of a log, in order (PID-5)."""
+    def rebuild(self, batches: Iterable[tuple[BatchSpan, Marker | None]]) -> None:
+        """Starts anew from the batches of a log and the markers in them, in order (PID-5)."""
         self.clear()
-        for span in batches:
+        for span, marker in batches:
             if span.producer_id != NO_PRODUCER_ID:
-                self.appended(span, span.base_offset)
+                self.appended(span, span.base_offset, marker)
 
     def clear(self) -> None:
         """Drops all entries."""
         self._producers.clear()
+        self.transactions.clear()
         self._newest_timestamp_ms = -1
 
     def _expire(self) -> None:
@@ -236,6 +340,8 @@ class ProducerStates:
             newest_ms = min(newest_ms, self._wall_ms())
         oldest_ms = newest_ms - EXPIRATION_MS
         for producer_id in [
-            known for known, one in self._producers.items() if one.timestamp_ms < oldest_ms
+            known
+            for known, one in self._producers.items()
+            if one.timestamp_ms < oldest_ms and not self.has_open_transaction(known)
         ]:
             del self._producers[producer_id]

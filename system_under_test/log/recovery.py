@@ -29,6 +29,7 @@ from system_under_test.log.segment import (
     segment_bases,
     segment_path,
 )
+from system_under_test.log.segment_list import stored_marker
 from system_under_test.protocol.record_batch import BatchSpan
 from system_under_test.rules import Rules
 from system_under_test.runtime import Storage
@@ -222,7 +223,9 @@ class _Reader:
                 break
             segment.add(span.base_offset, span.size_bytes, span.offset_count, span.max_timestamp_ms)
             if span.producer_id != NO_PRODUCER_ID and producers is not None:
-                producers.appended(span, span.base_offset)
+                producers.appended(
+                    span, span.base_offset, stored_marker(self._storage, segment.path, span)
+                )
         cut_bytes = self._storage.size(segment.path) - segment.size_bytes
         if not cut_bytes:
             return None

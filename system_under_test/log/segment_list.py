@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from system_under_test.invariants import check_invariant
 from system_under_test.log.segment import Segment, intact_batches
+from system_under_test.protocol.control_records import Marker, marker_in
 from system_under_test.protocol.record_batch import BatchHeader, BatchSpan, read_headers
 from system_under_test.runtime import Storage
 
@@ -102,6 +103,12 @@ class SegmentList:
         for segment in self._segments:
             yield from intact_batches(self._storage, segment.path, verify_crc=False)
 
+    def marked_spans(self) -> Iterator[tuple[BatchSpan, Marker | None]]:
+        """Yields the spans of all batches, in order, each with the marker that it is."""
+        for segment in self._segments:
+            for span in intact_batches(self._storage, segment.path, verify_crc=False):
+                yield span, stored_marker(self._storage, segment.path, span)
+
     def batch_start(self, offset: int) -> int:
         """Returns the first offset of the batch that contains `offset`; `offset` itself before all segments."""
         index = bisect_right(self._bases, offset) - 1
@@ -180,3 +187,14 @@ class SegmentList:
         while len(self._segments) > keep_count:
             self._storage.remove(self._segments[-1].path)
             del self._segments[-1], self._bases[-1]
+
+
+def stored_marker(storage: Storage, path: str, span: BatchSpan) -> Marker | None:
+    """Returns the transaction marker that a batch of a segment file is, None if it is none.
+
+    Raises:
+        OSError: The disk failed.
+    """
+    if not span.is_control:
+        return None
+    return marker_in(storage.read(path, span.position, span.size_bytes))

@@ -38,6 +38,7 @@ from system_under_test.metadata.records import (
 
 ELR_FEATURE = "eligible.leader.replicas.version"
 GROUP_FEATURE = "group.version"
+TRANSACTION_FEATURE = "transaction.version"
 METADATA_VERSION_FEATURE = "metadata.version"
 MIN_ISR_CONFIG = "min.insync.replicas"
 UNCLEAN_ELECTION_CONFIG = "unclean.leader.election.enable"

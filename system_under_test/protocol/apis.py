@@ -9,6 +9,7 @@ from system_under_test.protocol import messages as m
 from system_under_test.protocol.api import BROKER, CONTROLLER, Api, Canonical
 from system_under_test.protocol.api import one_range as _one
 from system_under_test.protocol.group_apis import GROUP_APIS
+from system_under_test.protocol.transaction_apis import TRANSACTION_APIS
 
 __all__ = ["APIS", "BROKER", "CONTROLLER", "Api", "Canonical"]
 
@@ -38,8 +39,8 @@ _OTHERS: tuple[Api, ...] = (
             "LogAppendTime; in others the timestamp type becomes CreateTime. An incomplete batch "
             "behind it is ignored. Its checksum is verified, and its records are compared with its "
             "header. gzip is decompressed for that, up to 64 MiB; other codecs are not. zstd needs "
-            "version 7. These are refused: control and transactional batches, writes to "
-            "`__consumer_offsets`, and, from profile `kafka-4.0` on, records more than an hour ahead "
+            "version 7. These are refused: control batches, writes to `__consumer_offsets` and "
+            "`__transaction_state`, and, from profile `kafka-4.0` on, records more than an hour ahead "
             "of the broker's clock (message.timestamp.after.max.ms). "
             "With acks=0 an error closes the connection. Version 13 identifies topics by id."
         ),
@@ -70,10 +71,8 @@ _OTHERS: tuple[Api, ...] = (
             "are declined as by a broker whose session cache is full: a full fetch gets session "
             "id 0, an incremental one FETCH_SESSION_ID_NOT_FOUND. From version 11 on, a consumer "
             "may fetch from a follower, which serves it below its own high watermark (KIP-392). No "
-            "broker has a rack, so no response names a preferred replica. There are no "
-            "transactions, so both isolation levels read up to the high watermark, and no "
-            "transaction is ever aborted. A response has at most 55 MiB (fetch.max.bytes). Versions "
-            "4 and 5 get NOT_LEADER_OR_FOLLOWER instead of KAFKA_STORAGE_ERROR."
+            "broker has a rack, so no response names a preferred replica. A response has at most 55 MiB "
+            "(fetch.max.bytes). Versions 4 and 5 get NOT_LEADER_OR_FOLLOWER instead of KAFKA_STORAGE_ERROR."
         ),
     ),
     Api(
@@ -194,8 +193,7 @@ _OTHERS: tuple[Api, ...] = (
             m.init_producer_id_request.InitProducerIdRequest,
             m.init_producer_id_response.InitProducerIdResponse,
         ),
-        purpose="an id for an idempotent producer; transactional ids are refused",
-        notes=("There are no transactions: a transactional id gets INVALID_REQUEST."),
+        purpose="id and epoch of an idempotent or transactional producer",
     ),
     Api(
         key=23,
@@ -488,5 +486,7 @@ _OTHERS: tuple[Api, ...] = (
     ),
 )
 
-APIS: tuple[Api, ...] = tuple(sorted((*_OTHERS, *GROUP_APIS), key=lambda api: api.key))
+APIS: tuple[Api, ...] = tuple(
+    sorted((*_OTHERS, *GROUP_APIS, *TRANSACTION_APIS), key=lambda api: api.key)
+)
 """In the order of the keys. To serve another API, add its row."""

@@ -209,18 +209,22 @@ def fetched_data(
     current_leader: Any = _NO_LEADER,
     diverging_epoch: Any = _NO_DIVERGENCE,
     snapshot_id: Any = _NO_SNAPSHOT,
+    last_stable_offset: int | None = None,
+    aborted_transactions: tuple[Any, ...] | None = None,
 ) -> Any:
     """Makes the `PartitionData` of a fetch response; without transactions, all that is committed is stable."""
     made: Any = _new(_PartitionData)
     _data_partition_index(made, partition_index)
     _data_error_code(made, error_code)
     _data_high_watermark(made, high_watermark)
-    _data_last_stable_offset(made, high_watermark)
+    _data_last_stable_offset(
+        made, high_watermark if last_stable_offset is None else last_stable_offset
+    )
     _data_log_start_offset(made, log_start_offset)
     _data_diverging_epoch(made, diverging_epoch)
     _data_current_leader(made, current_leader)
     _data_snapshot_id(made, snapshot_id)
-    _data_aborted_transactions(made, None)
+    _data_aborted_transactions(made, aborted_transactions)
     _data_preferred_read_replica(made, -1)
     _data_records(made, records)
     return made

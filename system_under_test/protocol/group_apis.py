@@ -67,9 +67,10 @@ GROUP_APIS: tuple[Api, ...] = (
             m.find_coordinator_request.FindCoordinatorRequest,
             m.find_coordinator_response.FindCoordinatorResponse,
         ),
-        purpose="find the coordinator of a group; there are no transactions",
+        purpose="find the coordinator of a group or of a transactional id",
         notes=(
-            "Key types other than groups get INVALID_REQUEST. Versions up to 3 are about one key."
+            "Key types other than groups and transactional ids get INVALID_REQUEST. Versions up to 3 are "
+            "about one key."
         ),
     ),
     Api(

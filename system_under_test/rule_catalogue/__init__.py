@@ -11,6 +11,7 @@ project" marks a rule that is stricter than Kafka. It is empty where the rule fo
 from system_under_test.rule_catalogue.cluster import CLUSTER_RULES
 from system_under_test.rule_catalogue.partitions import PARTITION_RULES
 from system_under_test.rule_catalogue.rule import Rule
+from system_under_test.rule_catalogue.transactions import TRANSACTION_RULES
 
 FAMILIES: dict[str, str] = {
     "AP": "AlterPartition, leader's side",
@@ -45,13 +46,14 @@ FAMILIES: dict[str, str] = {
     "REG": "Broker registration",
     "RET": "Retention and the log start",
     "TRUNC": "Truncation",
+    "TXN": "Transactions",
 }
 """What the letters before the number stand for."""
 
 RULES: dict[str, Rule] = {
     rule.id: rule
     for rule in sorted(
-        (*CLUSTER_RULES, *PARTITION_RULES),
+        (*CLUSTER_RULES, *PARTITION_RULES, *TRANSACTION_RULES),
         key=lambda rule: (rule.id.split("-")[0], int(rule.id.split("-")[1])),
     )
 }

@@ -11,6 +11,7 @@ from system_under_test.related_bugs import RELATED_BUGS
 from system_under_test.rule_catalogue import FAMILIES, RULES
 from system_under_test.rule_catalogue.cluster import CLUSTER_RULES
 from system_under_test.rule_catalogue.partitions import PARTITION_RULES
+from system_under_test.rule_catalogue.transactions import TRANSACTION_RULES
 from system_under_test.rules import SWITCHABLE_RULES, Rules
 from tests.mutations.coverage import DEFECTS_SHOWN, RULES_SHOWN
 
@@ -63,7 +64,7 @@ def test_every_rule_has_a_statement_and_a_family() -> None:
         assert identifier.split("-")[0] in FAMILIES
         assert rule.statement.endswith((".", ")"))
     assert set(FAMILIES) == {identifier.split("-")[0] for identifier in RULES}
-    assert len(RULES) == len(PARTITION_RULES) + len(CLUSTER_RULES)
+    assert len(RULES) == len(PARTITION_RULES) + len(CLUSTER_RULES) + len(TRANSACTION_RULES)
 
 
 def test_a_defect_is_found_by_identifier_and_by_name() -> None:

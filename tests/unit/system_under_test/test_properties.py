@@ -12,6 +12,7 @@ from system_under_test.config import (
     LogConfig,
     MetadataLogConfig,
     NodeConfig,
+    TransactionConfig,
 )
 from system_under_test.properties import FIXED, PROPERTIES, PropertyError, configured
 from system_under_test.real.node_file import NodeFileError, read_node_file
@@ -71,8 +72,18 @@ DEFAULTS = {
     "offsets.commit.timeout.ms": 5000,
     "offsets.topic.num.partitions": 4,
     "offsets.topic.replication.factor": 3,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 10000,
+    "transaction.max.timeout.ms": 900000,
+    "transaction.partition.verification.enable": True,
+    "transaction.remove.expired.transaction.cleanup.interval.ms": 3600000,
+    "transaction.state.log.min.isr": 2,
+    "transaction.state.log.num.partitions": 4,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.segment.bytes": 104857600,
+    "transactional.id.expiration.ms": 604800000,
 }
-"""Kafka's defaults; of `offsets.topic.num.partitions` that is 50, see `GroupConfig`, and of
+"""Kafka's defaults; of `offsets.topic.num.partitions` and `transaction.state.log.num.partitions` that is 50, see
+`GroupConfig`, and of
 `metadata.log.segment.bytes` 1 GiB, see `MetadataLogConfig`."""
 
 OTHERS: dict[str, tuple[str, object]] = {
@@ -94,7 +105,12 @@ def part_of(config: NodeConfig, part: str):
 
 
 def test_the_defaults_are_kafkas():
-    parts = {"timings": KAFKA_TIMINGS, "group": GroupConfig(), "node": NODE}
+    parts = {
+        "timings": KAFKA_TIMINGS,
+        "group": GroupConfig(),
+        "transaction": TransactionConfig(),
+        "node": NODE,
+    }
     parts["metadata_log"] = MetadataLogConfig()
     found = {name: getattr(parts[one.part], one.field) for name, one in PROPERTIES.items()}
     assert found == DEFAULTS
@@ -107,7 +123,7 @@ def test_a_property_changes_its_setting_and_no_other(name):
     text, value = OTHERS.get(name, ("false", False) if is_boolean else ("77", 77))
     changed = configured(NODE, {name: text})
     assert getattr(part_of(changed, found.part), found.field) == value
-    for part in ("timings", "group", "metadata_log"):
+    for part in ("timings", "group", "transaction", "metadata_log"):
         for field in fields(part_of(NODE, part)):
             if (part, field.name) != (found.part, found.field):
                 before, after = part_of(NODE, part), part_of(changed, part)

@@ -137,9 +137,12 @@ def test_gzip_that_would_not_fit_into_memory_is_refused(monkeypatch):
     assert outcome(gzipped(batch()[61:])) is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_a_transactional_id_that_was_never_initialized_has_no_transaction():
+def test_a_transactional_batch_needs_a_transactional_id():
     found = outcome(with_attributes(0x10), has_transactional_id=True)
-    assert found is ErrorCode.INVALID_TXN_STATE
+    assert isinstance(found, VerifiedBatches)
+    assert found.spans[0].is_transactional
+    refused = outcome(with_attributes(0x10), has_transactional_id=False)
+    assert refused is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_the_log_append_time_bit_of_a_client_is_cleared():

@@ -115,6 +115,7 @@ async def test_the_first_activation_writes_the_features_and_later_ones_do_not():
         "metadata.version": 27,
         "eligible.leader.replicas.version": 1,
         "group.version": 1,
+        "transaction.version": 2,
     }
     assert node.controller.image.elr_on
     assert node.controller.image.min_insync_replicas("any", 7) == 2

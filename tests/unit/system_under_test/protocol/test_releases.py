@@ -110,6 +110,10 @@ def image_of(profile: str) -> ClusterImage:
         image.replay(
             7, FeatureLevelRecord(name="group.version", feature_level=features.group_version)
         )
+    image.replay(
+        8,
+        FeatureLevelRecord(name="transaction.version", feature_level=features.transaction_version),
+    )
     return image
 
 
@@ -125,17 +129,19 @@ def levels(response: Any) -> tuple[dict[str, tuple[int, int]], dict[str, int], i
 
 def test_feature_levels_are_those_of_the_profile_and_of_the_metadata():
     elr, group, version = "eligible.leader.replicas.version", "group.version", "metadata.version"
+    transactions = "transaction.version"
     before = levels(announced(codec("kafka-4.1"), 4))
-    assert before == ({version: (7, 27), elr: (0, 1), group: (0, 1)}, {}, -1)
+    supported = {version: (7, 27), elr: (0, 1), group: (0, 1), transactions: (0, 2)}
+    assert before == (supported, {}, -1)
     known = levels_of(PROFILES["kafka-4.1"], image_of("kafka-4.1"))
     after = levels(announced(codec("kafka-4.1", known), 4))
-    assert after == (before[0], {version: 27, elr: 1, group: 1}, 7)
+    assert after == (supported, {version: 27, elr: 1, group: 1, transactions: 2}, 8)
     # A level of 0 is not in force, and clients of older versions cannot read that it is supported.
     off = levels_of(PROFILES["kafka-4.0"], image_of("kafka-4.0"))
-    found = levels(announced(codec("kafka-4.0", off), 3))
-    assert found == ({version: (7, 25)}, {version: 25, group: 1}, 7)
+    in_force = {version: 25, group: 1, transactions: 2}
+    assert levels(announced(codec("kafka-4.0", off), 3)) == ({version: (7, 25)}, in_force, 8)
     old = levels_of(PROFILES["kafka-3.9"], image_of("kafka-3.9"))
-    assert levels(announced(codec("kafka-3.9", old), 4)) == ({version: (1, 21)}, {version: 21}, 6)
+    assert levels(announced(codec("kafka-3.9", old), 4)) == ({version: (1, 21)}, {version: 21}, 8)
 
 
 def test_a_controller_announces_feature_levels_too():

@@ -31,7 +31,7 @@ WITHOUT_API_VERSIONS = [
     for (role, api, version), name in zip(VERSIONS, NAMES, strict=True)
     if api.name != "ApiVersions"
 ]
-SASL_HANDSHAKE, SASL_AUTHENTICATE, ADD_PARTITIONS_TO_TXN = 17, 36, 24
+SASL_HANDSHAKE, SASL_AUTHENTICATE, DESCRIBE_ACLS = 17, 36, 29
 
 
 def canonical_of(api, version):
@@ -164,9 +164,7 @@ def test_a_tagged_field_with_a_wrong_announced_size_is_malformed():
 # --- what is not served
 
 
-@pytest.mark.parametrize(
-    "key", [-1, 4, SASL_HANDSHAKE, ADD_PARTITIONS_TO_TXN, SASL_AUTHENTICATE, 32767]
-)
+@pytest.mark.parametrize("key", [-1, 4, SASL_HANDSHAKE, DESCRIBE_ACLS, SASL_AUTHENTICATE, 32767])
 def test_an_api_that_is_not_served_closes_the_connection(key):
     for codec in CODECS.values():
         with pytest.raises(MalformedRequestError, match="not served here"):

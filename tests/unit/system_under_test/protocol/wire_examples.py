@@ -12,6 +12,7 @@ from uuid import UUID
 from kio.serial import entity_reader, entity_writer
 
 from system_under_test.protocol.apis import APIS, BROKER, CONTROLLER, Api
+from system_under_test.protocol.entities import EPOCH
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.versions import unfold, wire_type
 from tests.fuzz import corpus
@@ -80,7 +81,7 @@ def _arbitrary(entity_type: type[Any], stream: random.Random) -> Any:
     for item in fields(entity_type):
         is_array, is_nullable, inner = unfold(item.type)
         kind = item.metadata.get("kafka_type")
-        if kind == "datetime_i64" or (is_nullable and stream.random() < 0.2):
+        if (kind == "datetime_i64" and is_nullable) or (is_nullable and stream.random() < 0.2):
             values[item.name] = None
         elif is_array:
             count = 1 if item.name in ("groups", "coordinators") else stream.randrange(3)
@@ -108,6 +109,7 @@ _SAMPLES: dict[str, tuple[Any, ...]] = {
     "records": (b"", b"\0\xff" * 100),
     "uuid": IDS,
     "error_code": (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_SERVER_ERROR),
+    "datetime_i64": (EPOCH, EPOCH + timedelta(days=20_000)),
     "timedelta_i32": (timedelta(0), timedelta(milliseconds=1234)),
     "timedelta_i64": (timedelta(0), timedelta(milliseconds=2**40)),
 }

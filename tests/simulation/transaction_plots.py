@@ -1,0 +1,246 @@
+"""What happens to transactions in the simulated world, as plots of `harness.defects.story`."""
+
+from typing import Any
+
+from harness.defects.schedules.transactions import (
+    REPLICAS,
+    begun,
+    coordinator_epoch,
+    expect,
+    settle,
+)
+from harness.defects.story import Story
+from harness.defects.transactional import (
+    LEDGER,
+    TransactionalProducer,
+    create_ledger,
+    fetched,
+    last_stable_offset,
+    leader_of,
+    read_committed,
+)
+from system_under_test.group.records import offsets_partition
+from system_under_test.protocol.errors import ErrorCode
+from system_under_test.protocol.messages import (
+    add_offsets_to_txn_request,
+    describe_producers_request,
+    describe_transactions_request,
+    find_coordinator_request,
+    list_transactions_request,
+    offset_fetch_request,
+    txn_offset_commit_request,
+)
+
+OFFSETS = "__consumer_offsets"
+GROUP = "billing"
+
+
+def describe(producer: TransactionalProducer) -> Any:
+    """Returns the transaction as its coordinator describes it."""
+    request = describe_transactions_request.DescribeTransactionsRequest(
+        transactional_ids=(producer.transactional_id,)
+    )
+    response = producer.story.send_to_broker(producer.coordinator(), request)
+    return response.transaction_states[0]
+
+
+def every_transaction_has_an_epoch(story: Story) -> None:
+    """KIP-890: a batch of the transaction before is refused, and EndTxn may be repeated."""
+    producer = begun(story)
+    first = producer.epoch
+    expect(producer.send(b"a"))
+    late = producer.batch(b"late")
+    again = producer.end_request(is_commit=True)
+    expect(producer.end(is_commit=True))
+    assert producer.epoch == first + 1
+    settle(story)
+    repeated = story.send_to_broker(producer.coordinator(), again)
+    assert (repeated.error_code, repeated.producer_epoch) == (ErrorCode.NONE, first + 1)
+    assert producer.deliver(late) is ErrorCode.INVALID_PRODUCER_EPOCH
+    # The partition is not added by the producer: its leader does it.
+    expect(producer.send(b"b"))
+    assert [one.topic for one in describe(producer).topics] == [LEDGER]
+    expect(producer.end(is_commit=True))
+    settle(story)
+    assert read_committed(story) == [b"a", b"b"]
+
+
+def transactions_are_described(story: Story) -> None:
+    """KIP-664: state of transactions and of producers."""
+    producer = begun(story)
+    expect(producer.send(b"a"))
+    found = describe(producer)
+    assert (found.error_code, found.transaction_state) == (ErrorCode.NONE, "Ongoing")
+    assert (found.producer_id, found.producer_epoch) == (producer.producer_id, producer.epoch)
+    m = describe_producers_request
+    topic = m.TopicRequest(name=LEDGER, partition_indexes=(0,))
+    response = story.send_to_broker(
+        leader_of(story, LEDGER, 0), m.DescribeProducersRequest(topics=(topic,))
+    )
+    (one,) = response.topics[0].partitions[0].active_producers
+    assert (one.current_txn_start_offset, one.coordinator_epoch) == (0, -1)
+    listed = story.send_to_broker(
+        producer.coordinator(),
+        list_transactions_request.ListTransactionsRequest(
+            state_filters=("Ongoing", "Nonsense"), producer_id_filters=()
+        ),
+    )
+    assert listed.unknown_state_filters == ("Nonsense",)
+    assert [each.transactional_id for each in listed.transaction_states] == ["payments"]
+    expect(producer.end(is_commit=False))
+    settle(story)
+    assert describe(producer).transaction_state == "CompleteAbort"
+    unknown = TransactionalProducer(story, "unknown")
+    assert describe(unknown).error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+def a_zombie_is_fenced_everywhere(story: Story) -> None:
+    """A producer that was replaced can neither add, nor write, nor end."""
+    zombie = begun(story)
+    expect(zombie.send(b"zombie"))
+    successor = TransactionalProducer(story)
+    successor.init()
+    assert successor.producer_id == zombie.producer_id
+    assert successor.epoch > zombie.epoch
+    assert zombie.add(0) is ErrorCode.PRODUCER_FENCED
+    assert zombie.send(b"again") is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert zombie.end(is_commit=True) is ErrorCode.PRODUCER_FENCED
+    expect(successor.send(b"successor"))
+    expect(successor.end(is_commit=True))
+    settle(story)
+    assert read_committed(story) == [b"successor"]
+
+
+def a_timeout_fences_the_producer(story: Story) -> None:
+    """A transaction that exceeds its timeout is aborted, and its producer is fenced."""
+    producer = begun(story, timeout_ms=1000)
+    expect(producer.send(b"slow"))
+    settle(story)
+    assert describe(producer).transaction_state == "CompleteAbort"
+    assert producer.send(b"slower") is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert producer.end(is_commit=True) is ErrorCode.PRODUCER_FENCED
+    assert read_committed(story) == []
+    stable, end = last_stable_offset(story)
+    assert stable == end
+
+
+def coordinators_lose_power_in_a_row(story: Story) -> None:
+    """Committed transactions stay committed, aborted ones aborted, whichever coordinator dies."""
+    producer = begun(story)
+    for number in range(6):
+        expect(producer.send(b"%d" % number))
+        node = producer.coordinator()
+        epoch = coordinator_epoch(story, producer)
+        if number % 2:
+            story.power(node)
+            expect(producer.end(is_commit=number < 4))
+        else:
+            expect(producer.end(is_commit=number < 4))
+            story.power(node)
+        story.until(lambda epoch=epoch: coordinator_epoch(story, producer) > epoch)
+        story.start(node)
+        story.until(
+            lambda: all(
+                len(story.cluster.metadata.partitions[f"{LEDGER}-0"].isr) == 3 for _ in (0,)
+            )
+        )
+    settle(story, 5000)
+    assert read_committed(story) == [b"0", b"1", b"2", b"3"]
+    stable, end = last_stable_offset(story)
+    assert stable == end
+
+
+def a_leader_dies_with_an_open_transaction(story: Story) -> None:
+    """The next leader knows the open transaction, and the aborted one before it."""
+    producer = begun(story)
+    expect(producer.send(b"aborted"))
+    expect(producer.end(is_commit=False))
+    settle(story)
+    expect(producer.send(b"open"))
+    leader = leader_of(story, LEDGER, 0)
+    story.power(leader)
+    partitions = story.cluster.metadata.partitions
+    story.until(lambda: partitions[f"{LEDGER}-0"].leader not in (leader, -1))
+    stable, end = last_stable_offset(story)
+    assert (stable, end) == (2, 3)
+    assert read_committed(story) == []
+    expect(producer.end(is_commit=True))
+    settle(story)
+    data = fetched(story)
+    assert [one.first_offset for one in data.aborted_transactions] == [0]
+    assert read_committed(story) == [b"open"]
+    assert fetched(story, isolation_level=0).aborted_transactions is None
+
+
+def offsets_of_an_aborted_transaction(story: Story) -> None:
+    """Offsets that were sent to a transaction count when it is committed, and not when it is aborted."""
+    story.begin()
+    create_ledger(story, REPLICAS)
+    producer = TransactionalProducer(story)
+    producer.init()
+    name = f"{OFFSETS}-0"
+    partitions = story.cluster.metadata.partitions
+    story.send_to_broker(
+        1,
+        find_coordinator_request.FindCoordinatorRequest(key_type=0, coordinator_keys=(GROUP,)),
+    )
+    story.until(lambda: name in partitions)
+    count = sum(each.startswith(f"{OFFSETS}-") for each in partitions)
+    place = offsets_partition(GROUP, count)
+    found = []
+    for offset, is_commit in ((3, True), (7, False)):
+        m = add_offsets_to_txn_request
+        added = producer.repeated(
+            producer.coordinator,
+            m.AddOffsetsToTxnRequest(
+                transactional_id=producer.transactional_id,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                group_id=GROUP,
+            ),
+            lambda response: response.error_code,
+        )
+        assert added.error_code == ErrorCode.NONE
+        t = txn_offset_commit_request
+        one = t.TxnOffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_metadata=""
+        )
+        stored = producer.repeated(
+            lambda: leader_of(story, OFFSETS, place),
+            t.TxnOffsetCommitRequest(
+                transactional_id=producer.transactional_id,
+                group_id=GROUP,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                topics=(t.TxnOffsetCommitRequestTopic(name=LEDGER, partitions=(one,)),),
+            ),
+            lambda response: response.topics[0].partitions[0].error_code,
+        )
+        assert stored.topics[0].partitions[0].error_code == ErrorCode.NONE
+        found.append(committed(story, place, require_stable=True))
+        expect(producer.end(is_commit=is_commit))
+        settle(story)
+        found.append(committed(story, place, require_stable=False))
+    unstable = (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+    if found != [unstable, (0, 3), unstable, (0, 3)]:
+        story.complain(f"offsets of transactions counted before their markers: {found}", "T")
+    # A new coordinator of the group reads the same from the log.
+    epoch = partitions[f"{OFFSETS}-{place}"].leader_epoch
+    story.kill(leader_of(story, OFFSETS, place))
+    story.until(lambda: partitions[f"{OFFSETS}-{place}"].leader_epoch > epoch)
+    settle(story)
+    if committed(story, place, require_stable=True) != (0, 3):
+        story.complain("the next coordinator counts offsets of an aborted transaction", "T")
+
+
+def committed(story: Story, place: int, *, require_stable: bool) -> tuple[int, int]:
+    """Returns error and committed offset of the group for partition 0 of the ledger."""
+    m = offset_fetch_request
+    wanted = m.OffsetFetchRequestTopics(name=LEDGER, partition_indexes=(0,))
+    group = m.OffsetFetchRequestGroup(group_id=GROUP, topics=(wanted,))
+    response = story.send_to_broker(
+        leader_of(story, OFFSETS, place),
+        m.OffsetFetchRequest(groups=(group,), require_stable=require_stable),
+    )
+    one = response.groups[0].topics[0].partitions[0]
+    return int(one.error_code), int(one.committed_offset)
