@@ -12,10 +12,11 @@ from typing import Any
 from system_under_test.broker.consumer_groups import ConsumerGroups
 from system_under_test.broker.group_shard import Shard
 from system_under_test.group import responses
-from system_under_test.group.consumer import classic_members, heartbeat, migration
+from system_under_test.group.consumer import classic_members, migration
 from system_under_test.group.consumer.classic_members import classic_member
 from system_under_test.group.consumer.deadlines import Reason
 from system_under_test.group.consumer.group import ConsumerGroup, Draft
+from system_under_test.group.consumer.heartbeat import known_static
 from system_under_test.group.consumer.members import ConsumerMember
 from system_under_test.group.consumer.requests import GroupError
 from system_under_test.group.members import JoinRequest, JoinResult, SyncResult
@@ -72,8 +73,8 @@ class ClassicMembers:
         def refuse(error: ErrorCode) -> Any:
             return responses.join_refused(error, member_id)
 
-        if replaced is not None and migration.must_downgrade_for(
-            group, draft.group, replaced.member_id, self._groups.settings
+        if replaced is not None and migration.must_downgrade(
+            group, draft.group, self._groups.settings
         ):
             # The last member of the consumer protocol was restarted with the classic one.
             install, record = self._groups.classic_successor(shard, draft.group, rebalances=False)
@@ -143,7 +144,7 @@ class ClassicMembers:
         )
 
     def leave(self, shard: Shard, group: ConsumerGroup, request: Any) -> Any:
-        """Serves LeaveGroup; an administrator names a static member by its instance id alone."""
+        """Serves LeaveGroup, with which administrators remove members of both protocols."""
         results: list[tuple[Any, ErrorCode]] = []
         leaving: list[str] = []
         for one in request.members:
@@ -156,19 +157,17 @@ class ClassicMembers:
                 results.append((one, error.code))
         if not leaving:
             return responses.leave(results)
-        draft = Draft(group)
-        heartbeat.remove(draft, leaving, self._store.surroundings())
-        return self._store.store(
-            shard,
-            draft,
-            lambda: self._store.install(shard, draft.group),
-            lambda: responses.leave(results),
-            responses.leave_refused,
+        return self._groups.remove(
+            shard, group, leaving, lambda: responses.leave(results), responses.leave_refused
         )
 
     @staticmethod
     def _leaver(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
-        if instance_id is not None and not member_id:
+        if instance_id is not None:
             known = group.member_of_instance(instance_id)
-            member_id = known.member_id if known is not None else ""
-        return classic_member(group, member_id, instance_id)
+            named = member_id or (known.member_id if known is not None else "")
+            return known_static(known, instance_id, named)
+        found = group.members.get(member_id)
+        if found is None:
+            raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id!r} is not a member")
+        return found

@@ -218,9 +218,10 @@ class ConsumerGroups:
     ) -> Any:
         """Removes members; the group becomes a classic one if only members of that protocol remain."""
         draft = Draft(group)
-        if len(member_ids) == 1 and migration.must_downgrade(group, member_ids[0], self.settings):
-            staying = group.copy()
-            del staying.members[member_ids[0]]
+        staying = group.copy()
+        for member_id in member_ids:
+            del staying.members[member_id]
+        if migration.must_downgrade(group, staying, self.settings):
             draft.remove_group()
             install, record = self.classic_successor(shard, staying, rebalances=True)
             return self.store.store(shard, draft, install, response, refuse, after=(record,))

@@ -189,8 +189,13 @@ def test_a_member_of_the_classic_protocol_that_is_wrong_is_refused_as_in_a_class
     assert fresh.join(session_timeout=millis(1)).error_code == ErrorCode.INVALID_SESSION_TIMEOUT
     old.member_id = "new"
     assert old.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID, "that one uses the consumer protocol"
+    old.member_id = "gone"
     assert old.leave() == ErrorCode.UNKNOWN_MEMBER_ID
     assert new.work().error_code == 0
+    # LeaveGroup of an administrator removes members of both protocols.
+    old.member_id = "new"
+    assert old.leave() == 0
+    assert listed_types(new) == DOWNGRADED
 
 
 def test_a_member_of_the_classic_protocol_leaves_and_expires() -> None:

@@ -50,13 +50,26 @@ class Consumer:
             "consumer_group_heartbeat", version, values, to=self.to, drops_unknown=True
         )
 
-    def describe(self, *, version: int = NEWEST) -> None:
+    def describe(self, *, version: int = NEWEST) -> Any:
         """Describes the group."""
         values = {"group_ids": [self.group], "include_authorized_operations": False}
-        self.probe.ask("consumer_group_describe", version, values, to=self.to, drops_unknown=True)
+        return self.probe.ask(
+            "consumer_group_describe", version, values, to=self.to, drops_unknown=True
+        )
 
 
-def _case(case: str, run: Callable[[Consumer], Any], **options: Any) -> Case:
+Run = Callable[[Consumer], Any]
+
+
+def _sends(version: int = NEWEST, **fields: Any) -> Run:
+    return lambda c: c.send(version=version, **fields)
+
+
+def _describes(version: int) -> Run:
+    return lambda c: c.describe(version=version)
+
+
+def _case(case: str, run: Run, **options: Any) -> Case:
     return Case(id=f"consumer group/{case}", run=lambda probe: run(Consumer(probe, **options)))
 
 
@@ -70,18 +83,21 @@ def cases() -> Iterator[Case]:
 
 def _heartbeats() -> Iterator[Case]:
     for version in range(NEWEST + 1):
-        yield _case(
-            f"join, version {version}", lambda c, v=version: c.send(version=v, **JOIN), joins=False
-        )
-        yield _case(f"describe, version {version}", lambda c, v=version: c.describe(version=v))
+        yield _case(f"join, version {version}", _sends(version, **JOIN), joins=False)
+        yield _case(f"describe, version {version}", _describes(version))
     yield _case("nothing changed", lambda c: c.send())
     yield _case("everything again", lambda c: c.send(**{**JOIN, "member_epoch": 1}))
     yield _case("join twice", lambda c: c.send(**JOIN))
     yield _case("no topics", lambda c: c.describe(), subscribed_topic_names=[])
     yield _case("unknown topic", lambda c: c.describe(), subscribed_topic_names=["missing"])
     yield _case("assignor range", lambda c: c.describe(), server_assignor="range")
-    yield _case("leave", lambda c: (c.send(member_epoch=-1), c.describe()))
-    yield _case("leave twice", lambda c: (c.send(member_epoch=-1), c.send(member_epoch=-1)))
+
+    def left(c: Consumer) -> None:
+        c.send(member_epoch=-1)
+        c.describe()
+        c.send(member_epoch=-1)
+
+    yield _case("leave twice", left)
 
     def second(c: Consumer) -> None:
         Consumer(c.probe, name=OTHER_ID)
@@ -107,9 +123,14 @@ def _refused() -> Iterator[Case]:
         "unknown member": {"member_epoch": 5},
     }
     for name, fields in wrong.items():
-        yield _case(name, lambda c, fields=fields: c.send(**{**JOIN, **fields}), joins=False)
+        yield _case(name, _sends(**{**JOIN, **fields}), joins=False)
     yield _case("epoch ahead", lambda c: c.send(member_epoch=2))
-    yield _case("epoch behind", lambda c: (c.send(), c.send(member_epoch=0, **_rest())))
+
+    def behind(c: Consumer) -> None:
+        c.send()
+        c.send(member_epoch=0, **_rest())
+
+    yield _case("epoch behind", behind)
     yield _case("another member", lambda c: c.send(member_id=OTHER_ID))
     yield _case("leave as another member", lambda c: c.send(member_id=OTHER_ID, member_epoch=-1))
     yield _case("describe unknown group", lambda c: c.describe(), joins=False)
@@ -125,11 +146,14 @@ def _static() -> Iterator[Case]:
 
     yield _case("static", lambda c: c.describe(), instance_id="i1")
     yield _case("instance id in use", lambda c: again(c, OTHER_ID), instance_id="i1")
-    yield _case(
-        "static leaves for a moment",
-        lambda c: (c.send(member_epoch=-2), c.describe(), again(c, OTHER_ID), c.describe()),
-        instance_id="i1",
-    )
+
+    def paused(c: Consumer) -> None:
+        c.send(member_epoch=-2)
+        c.describe()
+        again(c, OTHER_ID)
+        c.describe()
+
+    yield _case("static leaves for a moment", paused, instance_id="i1")
     yield _case("fenced instance id", lambda c: c.send(member_id=OTHER_ID), instance_id="i1")
     yield _case("unknown instance id", lambda c: c.send(instance_id="i2"))
 
@@ -140,10 +164,13 @@ def _around() -> Iterator[Case]:
     yield _case("list groups", lambda c: list_groups(c.probe, c.to))
     yield _case("describe as classic group", lambda c: describe(c.probe, [c.group], c.to))
     yield _case("delete with members", lambda c: delete(c.probe, [c.group], c.to))
-    yield _case(
-        "delete without members",
-        lambda c: (c.send(member_epoch=-1), delete(c.probe, [c.group], c.to), c.describe()),
-    )
+
+    def deleted(c: Consumer) -> None:
+        c.send(member_epoch=-1)
+        delete(c.probe, [c.group], c.to)
+        c.describe()
+
+    yield _case("delete without members", deleted)
     yield _case(
         "leave with the classic protocol",
         lambda c: leave(c.probe, c.group, c.to, [{"member_id": c.name}]),

@@ -98,7 +98,8 @@ def bump(draft: Draft, around: Surroundings, *, is_needed: bool) -> None:
     elif topics != (group.topics or ()):
         is_needed = True
         draft.put(Kind.TOPICS, topics)
-    if is_needed:
+    # Epoch 0 is that of a member that joins, so even a group that reads nothing begins with 1.
+    if is_needed or group.epoch == 0:
         draft.put(Kind.GROUP_EPOCH, GroupEpoch(epoch=group.epoch + 1, metadata_hash=metadata_hash))
 
 

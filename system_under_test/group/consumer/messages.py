@@ -126,7 +126,7 @@ def _member(member: ConsumerMember, target: Partitions, name_of: TopicName) -> A
         client_id=subscription.client_id,
         client_host=subscription.client_host,
         subscribed_topic_names=subscription.topics,
-        subscribed_topic_regex=subscription.regex or None,
+        subscribed_topic_regex=subscription.regex,
         assignment=_assignment(member.progress.assigned, name_of),
         target_assignment=_assignment(target, name_of),
         member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,

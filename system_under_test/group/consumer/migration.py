@@ -107,26 +107,17 @@ def _partitions(member: Member, topics: Topics) -> Partitions:
 # --- back ------------------------------------------------------------------------------------------------
 
 
-def must_downgrade(group: ConsumerGroup, without: str, settings: GroupConfig) -> bool:
-    """Whether a group becomes a classic one when a member leaves.
+def must_downgrade(before: ConsumerGroup, after: ConsumerGroup, settings: GroupConfig) -> bool:
+    """Whether a group becomes a classic one because its last members of the consumer protocol are gone.
 
     Args:
-        group: The group with the member.
-        without: Id of the member.
+        before: The group with them.
+        after: The members that remain, and those that took a place over.
         settings: The policy, and the largest size of a classic group.
     """
-    staying = group.copy()
-    del staying.members[without]
-    return must_downgrade_for(group, staying, without, settings)
-
-
-def must_downgrade_for(
-    before: ConsumerGroup, after: ConsumerGroup, gone: str, settings: GroupConfig
-) -> bool:
-    """Whether a group becomes a classic one because its last member of the consumer protocol is gone."""
     return (
         settings.group_consumer_migration_policy in DOWNGRADES
-        and not before.members[gone].is_classic
+        and before.classic_count < len(before.members)
         and bool(after.members)
         and after.classic_count == len(after.members) <= settings.group_max_size
     )

@@ -44,6 +44,12 @@ def test_the_first_member_gets_everything_with_its_first_heartbeat() -> None:
     assert a.work().assigned is None, "nothing changed"
 
 
+def test_a_group_that_reads_nothing_begins_with_epoch_one_too() -> None:
+    a = Client(world(), "a", topics=())
+    assert a.work().epoch == 1
+    assert a.world.group.state == "Stable"
+
+
 def test_a_second_member_gets_partitions_only_when_the_first_has_given_them_up() -> None:
     a, b = (Client(of := world(), "a"), Client(of, "b"))
     a.work()
