@@ -27,7 +27,7 @@ A choice of one prefers nodes that are up.
 `leader`, `follower` ... without a partition mean the first partition of the run.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from harness.contracts.cluster import HARNESS_HOST, Population
@@ -106,9 +106,15 @@ def check_selector(selector: str, population: Population) -> None:
 
 
 def resolve(
-    selector: str, population: Population, metadata: CommittedMetadata, chooser: Chooser
+    selector: str,
+    population: Population,
+    metadata: CommittedMetadata,
+    chooser: Chooser,
+    taken: Collection[str] = (),
 ) -> tuple[str, ...]:
     """Returns the names of the nodes that a selector means now; may be empty.
+
+    A choice of one replica is one that is not `taken`, if there is another.
 
     Raises:
         UsageError: The selector names nothing that exists in this cluster.
@@ -116,7 +122,7 @@ def resolve(
     check_selector(selector, population)
     name, _, partition = selector.partition(":")
     if name in _BY_STATE:
-        return _resolve_state(name, partition, population, metadata, chooser)
+        return _resolve_state(name, partition, population, metadata, chooser, taken)
     if name in _BY_COUNT:
         brokers = [broker for broker, _ in population.brokers]
         count = _BY_COUNT[name](len(brokers))
@@ -146,7 +152,7 @@ def resolve_all(
     """Resolves several selectors; every node once, in order of first mention."""
     names: dict[str, None] = {}
     for selector in selectors:
-        for name in resolve(selector, population, metadata, chooser):
+        for name in resolve(selector, population, metadata, chooser, names):
             names[name] = None
     return tuple(names)
 
@@ -157,6 +163,7 @@ def _resolve_state(
     population: Population,
     metadata: CommittedMetadata,
     chooser: Chooser,
+    taken: Collection[str],
 ) -> tuple[str, ...]:
     if not metadata.partitions:
         return ()
@@ -166,6 +173,7 @@ def _resolve_state(
     candidates, choose_one = _BY_STATE[name]
     names = [population.name_of(broker) for broker in candidates(state)]
     if choose_one:
+        names = [one for one in names if one not in taken] or names
         return _sample(_preferably_up(names, population), 1, chooser)
     return tuple(names)
 

@@ -158,6 +158,7 @@ class PolledObservation:
         self._add_row = add_row
         self._places: dict[str, tuple[str, int]] = {}
         self._min_isr: dict[str, int] = {}
+        self._replicated: set[str] = set()
         self._offset = -1
         self._registered: set[str] = set()
         self._reports: dict[str, Mapping[str, LogView]] = {}
@@ -194,8 +195,10 @@ class PolledObservation:
 
     def topic_created(self, topic: Topic, at_ns: int) -> None:
         """Notes which logs belong to a topic."""
-        for index in range(len(topic.assignments)):
+        for index, replicas in enumerate(topic.assignments):
             self._places[f"{topic.name}-{index}"] = (topic.name, index)
+            if len(replicas) > 1:
+                self._replicated.add(f"{topic.name}-{index}")
             self._min_isr[topic.name] = topic.min_insync_replicas
 
     def node_started(self, name: str, at_ns: int) -> None:
@@ -238,12 +241,7 @@ class PolledObservation:
         reports = {node: each[name] for node, each in self._reports.items() if name in each}
         named = Counter(report.leader for report in reports.values() if report.leader)
         leader = next(
-            (
-                one
-                for one, _ in named.most_common()
-                if one in reports and reports[one].leader == one
-            ),
-            "",
+            (one for one, _ in named.most_common() if one in reports and self._leads(one, name)), ""
         )
         known = self._view.partitions.get(name)
         if leader:
@@ -272,6 +270,15 @@ class PolledObservation:
         self._view.partitions[name] = state
         if known is None or changes or known.replicas != replicas:
             self._partition_row(state, at_ns)
+
+    def _leads(self, node: str, name: str) -> bool:
+        """Whether a node says that it leads a log.
+
+        A node that has just started and knows no other node yet may believe that it leads alone.
+        """
+        report = self._reports[node][name]
+        is_alone = name in self._replicated and len(report.replicas) < 2
+        return report.leader == node and not is_alone
 
     def _log_is_gone(self, name: str, at_ns: int) -> None:
         """Adds the last row of a log: it has no replicas any more."""

@@ -261,17 +261,26 @@ class Phases:
         await self._nemesis.settle()
         await self._cluster.settle()
         self.healed_ns = self._cluster.now_ns()
-        try:
-            async with asyncio.timeout(None if patience_ms is None else patience_ms / 1e3):
-                await self._wait_until(self.is_recovered)
-        except TimeoutError:
-            pass
+        is_recovered = await self._recovers_within(patience_ms)
         complete = await self._cluster.call(
             self._cluster.clients[-1], self.workload.final_phase(lambda: True)
         )
         self.workload.close()
         assert complete
-        await self._wait_until(self.is_recovered)
+        if not is_recovered:
+            await self._wait_until(self.is_recovered)
+
+    async def _recovers_within(self, patience_ms: float | None) -> bool:
+        """Waits until everything is recovered, for a limited time or without a limit; returns whether it is."""
+        if patience_ms is None:
+            await self._wait_until(self.is_recovered)
+            return True
+        try:
+            async with asyncio.timeout(patience_ms / 1e3):
+                await self._wait_until(self.is_recovered)
+        except TimeoutError:
+            return False
+        return True
 
     def _all_brokers_are_up(self) -> bool:
         metadata = self._cluster.metadata

@@ -15,7 +15,7 @@ from nemesis.fault import Fault, fault_from_json
 from nemesis.faults import FAULT_NAMES, FAULTS, names
 from nemesis.mechanism import Effect
 from nemesis.schedule import ADMIN, FAMILIES, Rhythm, random_schedule
-from nemesis.targets import resolve
+from nemesis.targets import resolve, resolve_all
 
 POPULATION = Population(
     brokers=(("b1", 1), ("b2", 2), ("b3", 3)),
@@ -509,3 +509,15 @@ def test_nodes_that_a_fault_disabled_for_good_are_restarted_when_it_is_healed() 
     ], "b3 is down, so its next start is enough"
     restarts = [row for row in rows if row[1] == "restart"]
     assert [(row[0], row[3], row[8]) for row in restarts] == [("disk_full-restart", ["b1"], True)]
+
+
+def test_the_ends_of_a_link_are_two_replicas_also_while_there_is_no_leader() -> None:
+    """Without a leader every replica is a follower, so both selectors could choose the same one."""
+    for seed in range(20):
+        found = resolve_all(
+            ("leader_or_replica:t-0", "follower:t-0"),
+            replace(POPULATION, down=()),
+            metadata(leader=-1),
+            Random(seed),
+        )
+        assert len(set(found)) == 2

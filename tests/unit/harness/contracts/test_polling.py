@@ -86,6 +86,17 @@ def test_the_leader_is_the_node_that_says_so_and_that_most_others_name() -> None
     assert not followed.view.is_fenced(3)
 
 
+def test_a_node_that_knows_no_other_replica_does_not_lead_a_replicated_log() -> None:
+    alone = LogView(leader="b1", replicas=["b1"], current=["b1"], start=0, end=5)
+    seen = NodeView(serves=True, logs={"t-0": alone, "u-0": alone})
+    followed = Followed()
+    followed.observation.topic_created(
+        Topic(name="u", min_insync_replicas=1, assignments=((1,),)), 0
+    )
+    followed.take("b1", seen, 1)
+    assert list(followed.view.partitions) == ["u-0"]
+
+
 def test_another_leader_has_another_epoch() -> None:
     followed = Followed()
     followed.take("b1", view("b1", end=5), 1)
