@@ -16,6 +16,7 @@ from harness.conformance.catalogue import (
     offsets,
     produce,
     topics,
+    transactions,
 )
 from harness.conformance.probe import Case
 
@@ -29,6 +30,7 @@ FAMILIES = (
     group_administration,
     cluster,
     administration,
+    transactions,
     frames,
 )
 
