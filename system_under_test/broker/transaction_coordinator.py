@@ -1,8 +1,8 @@
 """The transaction coordinator of a broker: for the transactional ids whose partition it leads.
 
-How a transaction may change is in `transaction/transaction.py`, its stored records in `transaction_shard.py`, the
-markers in `transaction_markers.py`. This module serves the producers' requests, and ends transactions that exceed
-their timeout.
+How a transaction may change is in `transaction/transaction.py`, its stored records in `transaction_shard.py`,
+the markers in `transaction_markers.py`, timeouts in `transaction_deadlines.py`. This module serves the
+producers' requests.
 
 A transaction ends in two steps. First its decision is stored, and when that is committed the producer gets its
 response (TXN-6). Then every partition gets a marker, as often as necessary (TXN-8), and the end is stored. A new
@@ -21,6 +21,7 @@ from system_under_test.broker.metadata_cache import OFFSETS_TOPIC, TRANSACTION_T
 from system_under_test.broker.offsets_log import led_partitions
 from system_under_test.broker.replica_manager import ReplicaManager
 from system_under_test.broker.tasks import TaskScope
+from system_under_test.broker.transaction_deadlines import TransactionDeadlines
 from system_under_test.broker.transaction_markers import MarkerSender
 from system_under_test.broker.transaction_shard import Entry, TransactionShard
 from system_under_test.config import NodeConfig
@@ -98,7 +99,9 @@ class TransactionCoordinator:
         self._next_producer_id = next_producer_id
         self._sender = sender
         self._scope = scope
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._deadlines = TransactionDeadlines(
+            host, config, self.shards, abort=self._abort, scope=scope
+        )
         self._is_stopped = False
 
     def services(self) -> dict[type, Callable[[Any, RequestContext], Any]]:
@@ -129,26 +132,14 @@ class TransactionCoordinator:
                     value_version=int(self._config.features.transaction_version > 0),
                 )
                 self._scope.spawn(self._load(shard), f"load-transactions-{index}")
-        if led and not self._timers:
-            timings = self._config.timings
-            self._every(
-                "timeouts",
-                timings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
-                self._abort_timed_out,
-            )
-            self._every(
-                "expiration",
-                timings.transaction_remove_expired_transaction_cleanup_interval_ms,
-                self._expire_ids,
-            )
+        if led:
+            self._deadlines.start()
 
     def stop(self) -> None:
         """Forgets everything; nothing is loaded afterwards."""
         self._is_stopped = True
         self.shards.clear()
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        self._deadlines.stop()
 
     async def _load(self, shard: TransactionShard) -> None:
         if not await shard.load():
@@ -495,70 +486,8 @@ class TransactionCoordinator:
             # The outcome may be unknown; storing the end twice changes nothing.
             await asyncio.sleep(pause_s)
 
-    # --- time ------------------------------------------------------------------------------------------
-
-    def _every(self, name: str, period_ms: int, task: Callable[[], None]) -> None:
-        def run() -> None:
-            arm()
-            task()
-
-        def arm() -> None:
-            self._timers[name] = asyncio.get_running_loop().call_later(period_ms / 1000, run)
-
-        arm()
-
-    def _abort_timed_out(self) -> None:
-        """Aborts the transactions that exceed their timeout (TXN-11)."""
-        now_ms = self._host.clock.wall_ms()
-        for _, shard in sorted(self.shards.items()):
-            if not shard.is_loaded or not self._rules("TXN-11"):
-                continue
-            for entry in shard.entries.values():
-                found = entry.transaction
-                if (
-                    found.state is TransactionState.ONGOING
-                    and not entry.is_changing
-                    and now_ms > found.started_ms + found.timeout_ms
-                ):
-                    self._host.observer.mark(
-                        "transaction-timed-out",
-                        transactional_id=found.transactional_id,
-                        producer_id=found.producer_id,
-                        producer_epoch=found.producer_epoch,
-                    )
-                    # From here on nothing else may change it, also before the task runs.
-                    entry.is_changing = True
-                    self._scope.spawn(self._abort(shard, entry), "abort-timed-out-transaction")
-
     async def _abort(self, shard: TransactionShard, entry: Entry) -> None:
         await self._decide(shard, entry, is_commit=False, fences=True)
-
-    def _expire_ids(self) -> None:
-        """Forgets transactional ids without a transaction for a week (transactional.id.expiration.ms)."""
-        oldest_ms = self._host.clock.wall_ms() - self._settings.transactional_id_expiration_ms
-        for _, shard in sorted(self.shards.items()):
-            expired = [
-                transactional_id
-                for transactional_id, entry in shard.entries.items()
-                if (
-                    entry.transaction.state is TransactionState.EMPTY
-                    or entry.transaction.state.is_complete
-                )
-                and not entry.is_changing
-                and entry.transaction.changed_ms < oldest_ms
-            ]
-            if expired and shard.is_loaded:
-                self._scope.spawn(self._remove(shard, expired), "expire-transactional-ids")
-
-    async def _remove(self, shard: TransactionShard, transactional_ids: list[str]) -> None:
-        entries = [(one, shard.entries[one]) for one in transactional_ids]
-        for _, entry in entries:
-            entry.is_changing = True
-        error = await shard.remove(transactional_ids)
-        for transactional_id, entry in entries:
-            entry.is_changing = False
-            if error is ErrorCode.NONE:
-                del shard.entries[transactional_id]
 
     def _later(self, work: Coroutine[Any, Any, Any], name: str) -> "asyncio.Future[Any]":
         """Runs the work for a request; returns the future of its response.

@@ -111,8 +111,8 @@ def _described(transactional_id: str, error: ErrorCode, found: Transaction | Non
         transaction_state="" if found is None else found.state.label,
         transaction_timeout=millis(0 if found is None else found.timeout_ms),
         transaction_start_time=_EPOCH + timedelta(milliseconds=started_ms),
-        producer_id=-1 if found is None else found.producer_id,
-        producer_epoch=-1 if found is None else found.producer_epoch,
+        producer_id=0 if found is None else found.producer_id,
+        producer_epoch=0 if found is None else found.producer_epoch,
         topics=tuple(
             describe_transactions_response.TopicData(topic=topic, partitions=tuple(indexes))
             for topic, indexes in by_topic.items()

@@ -22,6 +22,15 @@ def test_transactions(plot: object) -> None:
     assert ending.is_clean, str(ending)
 
 
+def test_unused_transactional_ids_are_forgotten() -> None:
+    properties = {
+        "transactional.id.expiration.ms": "100",
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
+    }
+    ending = play(plots.unused_transactional_ids_are_forgotten, properties=properties)
+    assert ending.is_clean, str(ending)
+
+
 def test_one_schedule_gives_one_trace() -> None:
     first, second = (play(plots.a_zombie_is_fenced_everywhere) for _ in range(2))
     assert first.mark_counts() == second.mark_counts()

@@ -17,6 +17,7 @@ from harness.conformance.catalogue import (
     offsets,
     produce,
     topics,
+    transactions,
 )
 from harness.conformance.probe import Case
 
@@ -31,6 +32,7 @@ FAMILIES = (
     consumer_groups,
     cluster,
     administration,
+    transactions,
     frames,
 )
 
