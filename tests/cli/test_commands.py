@@ -302,8 +302,9 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
 
 
 def here(path: Path) -> bool:
-    """Whether an example runs on this machine alone; tests/containers has the others."""
-    return experiments.load(path).on in ("simulation", "local")
+    """Whether an example runs on this machine alone; tests/containers and tests/wire have the others."""
+    loaded = experiments.load(path)
+    return loaded.on in ("simulation", "local") and loaded.system == "reference"
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
