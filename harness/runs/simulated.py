@@ -108,6 +108,7 @@ def simulate(
     *,
     directory: Path | None = None,
     progress: Progress | None = None,
+    hears_messages: bool = False,
 ) -> RunResult:
     """Runs one experiment in a simulated world.
 
@@ -116,6 +117,7 @@ def simulate(
         seed: Decides everything that the experiment leaves open.
         directory: Where the history journal is written while the run goes on; None keeps it in memory.
         progress: Told about phases.
+        hears_messages: Note the order of messages and marks (`RunResult.message_orders`); changes nothing else.
 
     Returns:
         The history and what else is known; never raises for anything that the system under test did.
@@ -123,7 +125,9 @@ def simulate(
     Raises:
         UsageError: The experiment asks for something that this environment cannot do.
     """
-    run = SimulatedRun(experiment, seed, HistoryWriter(directory), progress)
+    run = SimulatedRun(
+        experiment, seed, HistoryWriter(directory), progress, hears_messages=hears_messages
+    )
     return run.run()
 
 
@@ -135,6 +139,7 @@ class SimulatedRun:
         seed: Decides everything that the experiment leaves open.
         history: Where the history is written.
         progress: Called with the name of a phase and the fraction of it that is done.
+        hears_messages: Note the order of messages and marks.
 
     Attributes:
         world, cluster, nemesis, monitor, phases: The parts of the run, for tests that drive it step by step.
@@ -150,6 +155,8 @@ class SimulatedRun:
         seed: int,
         history: HistoryWriter,
         progress: Progress | None = None,
+        *,
+        hears_messages: bool = False,
     ) -> None:
         check_simulated(experiment)
         if experiment.space:
@@ -177,13 +184,15 @@ class SimulatedRun:
             settings=settings_of(experiment),
         )
         self.injector = SimulatedInjector(self.cluster)
-        events = SimulatedEvents(self.cluster, hears_messages=needs_messages(self.result.schedule))
+        self._events = SimulatedEvents(
+            self.cluster, hears_messages=hears_messages or needs_messages(self.result.schedule)
+        )
         self.nemesis = Nemesis(
             self.cluster,
             self.injector,
             lambda row: history.add("faults", row),
             RandomTree(seed).stream("selectors"),
-            events,
+            self._events,
         )
         self.nemesis.check(self.result.schedule)
         for fault in self.result.schedule:
@@ -232,6 +241,7 @@ class SimulatedRun:
         result.trace_hash = whole_hash(trace_hash, result.tables)
         result.resolved = dict(self.nemesis.resolved)
         result.elapsed_ms = self.world.now / 1e6
+        result.message_orders = tuple(self._events.orders)
         result.counters = {
             "messages": self.world.messages,
             "callbacks": self.world.callbacks,
