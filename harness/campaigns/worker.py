@@ -113,9 +113,8 @@ def run_seed(request: Mapping[str, Any]) -> dict[str, Any]:
     began_s = time.perf_counter()
     seed = request.get("root_seed", request["seed"])
     experiment, drawn = resolve(experiments.from_data(request["experiment"]), seed)
-    wants_coverage = bool(request.get("coverage"))
     cpu_began_s = time.process_time()
-    result = simulate(experiment, seed, hears_messages=wants_coverage)
+    result = simulate(experiment, seed)
     cpu_s = time.process_time() - cpu_began_s
     result.drawn = drawn
     try:
@@ -130,7 +129,7 @@ def run_seed(request: Mapping[str, Any]) -> dict[str, Any]:
     row["findings"] = _findings(experiment, result, verdict, row)
     if request.get("effects"):
         row["effects"] = effects_of(result)
-    if wants_coverage:
+    if request.get("coverage"):
         row |= coverage_of(result).to_row()
     if is_failing(row):
         _keep(request, row, experiment, result, verdict)

@@ -108,7 +108,6 @@ def simulate(
     *,
     directory: Path | None = None,
     progress: Progress | None = None,
-    hears_messages: bool = False,
 ) -> RunResult:
     """Runs one experiment in a simulated world.
 
@@ -117,7 +116,6 @@ def simulate(
         seed: Decides everything that the experiment leaves open.
         directory: Where the history journal is written while the run goes on; None keeps it in memory.
         progress: Told about phases.
-        hears_messages: Note the order of messages and marks (`RunResult.message_orders`); changes nothing else.
 
     Returns:
         The history and what else is known; never raises for anything that the system under test did.
@@ -125,9 +123,7 @@ def simulate(
     Raises:
         UsageError: The experiment asks for something that this environment cannot do.
     """
-    run = SimulatedRun(
-        experiment, seed, HistoryWriter(directory), progress, hears_messages=hears_messages
-    )
+    run = SimulatedRun(experiment, seed, HistoryWriter(directory), progress)
     return run.run()
 
 
@@ -139,7 +135,6 @@ class SimulatedRun:
         seed: Decides everything that the experiment leaves open.
         history: Where the history is written.
         progress: Called with the name of a phase and the fraction of it that is done.
-        hears_messages: Note the order of messages and marks.
 
     Attributes:
         world, cluster, nemesis, monitor, phases: The parts of the run, for tests that drive it step by step.
@@ -155,8 +150,6 @@ class SimulatedRun:
         seed: int,
         history: HistoryWriter,
         progress: Progress | None = None,
-        *,
-        hears_messages: bool = False,
     ) -> None:
         check_simulated(experiment)
         if experiment.space:
@@ -185,7 +178,7 @@ class SimulatedRun:
         )
         self.injector = SimulatedInjector(self.cluster)
         self._events = SimulatedEvents(
-            self.cluster, hears_messages=hears_messages or needs_messages(self.result.schedule)
+            self.cluster, hears_messages=needs_messages(self.result.schedule)
         )
         self.nemesis = Nemesis(
             self.cluster,

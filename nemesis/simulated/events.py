@@ -39,14 +39,14 @@ class SimulatedEvents:
             connection either reports its messages or does not.
 
     Attributes:
-        orders: Every mark with the class name of the message that had arrived last at its node, if messages are
-            observed; in the order in which the pairs were first seen.
+        orders: Every mark with the class name of the message that had arrived last at its node; in the order in
+            which the pairs were first seen.
     """
 
     def __init__(self, nodes: SimulatedNodes, *, hears_messages: bool) -> None:
         self.hears_messages = hears_messages
         self.orders: dict[tuple[str, str], None] = {}
-        self._last_arrived: dict[str, type] = {}
+        self._last_arrived = nodes.world.last_arrived
         self._committed = CommittedEvents(nodes)
         self._watches = Watches(nodes)
         nodes.world.listener = self
@@ -86,7 +86,6 @@ class SimulatedEvents:
 
     def message_received(self, source: str, target: str, message: object) -> None:
         """Takes a message that arrived."""
-        self._last_arrived[target] = type(message)
         if self._watches:
             name = type(message).__name__
             self._watches.deliver(Event(kind=RECEIVED, name=name, nodes=(source, target)))

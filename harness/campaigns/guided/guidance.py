@@ -197,6 +197,13 @@ class Guidance:
             raise ValueError(f"the generation of run {number} depends on runs that have not ended")
         return self._opened(self._generation(number)).get(number)
 
+    def step_of(self, number: int) -> Step | None:
+        """Returns the origin of a run of the corpus, or of an open generation; None if it has none."""
+        entry = self._by_number.get(number)
+        if entry is not None:
+            return entry.step
+        return self._steps.get(self._generation(number), {}).get(number)
+
     def add(self, row: Mapping[str, Any]) -> None:
         """Takes the row of a run, which has `coverage` and `margins` unless it ended in an error."""
         number = row["seed"]
@@ -348,7 +355,8 @@ def check_guidable(experiment: Experiment) -> None:
     nemesis = experiment.nemesis
     if experiment.schedule or experiment.scenario or not (nemesis.faults or nemesis.templates):
         raise UsageError(
-            "only random faults can be guided, and the experiment has none; set nemesis.faults, or leave out --guided"
+            "only random faults can be guided, and the experiment has none; set nemesis.faults, or leave out "
+            "--guided"
         )
 
 

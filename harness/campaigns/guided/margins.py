@@ -1,9 +1,9 @@
 """How close the invariants about committed records came to failing in a run (`docs/invariants.md`).
 
 Committed is what is below the largest high watermark that any replica of the partition reported. A margin is 0 if
-one more step in the wrong direction breaks the invariant. A negative one is no finding by itself: with ELR off, after
-an unclean election and with acks below "all", the invariants promise nothing. The other invariants are equalities and
-orders, which hold or do not: they have no margin.
+one more step in the wrong direction breaks the invariant. A negative one is no finding by itself: these invariants
+promise nothing with ELR off and after an unclean election. The other invariants are equalities and orders, which
+hold or do not: they have no margin.
 
 | invariant | margin |
 |---|---|

@@ -225,11 +225,13 @@ def _insert(stream: Random, material: Material) -> Mutant | None:
         return None
     trial, kind = material.parent, weighted(stream, material.kinds)
     group, _, name = kind.partition(" ")
-    only = {"faults": (), "templates": (), ("faults" if group == "family" else "templates"): (name,)}
-    rhythm = material.base.nemesis
-    drawing = replace(
-        trial.experiment, schedule=(), nemesis=replace(rhythm, every_family=False, **only)
+    nemesis = replace(
+        material.base.nemesis,
+        every_family=False,
+        faults=(name,) if group == "family" else (),
+        templates=(name,) if group == "template" else (),
     )
+    drawing = replace(trial.experiment, schedule=(), nemesis=nemesis)
     burst = unscaled(planned_schedule(drawing, stream.getrandbits(32)), drawing)[:INSERTED_MAX]
     if not burst:
         return None
