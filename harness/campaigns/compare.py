@@ -7,19 +7,21 @@ Each run is one row in `rows.jsonl`, from which everything else is computed. Run
 with the command that repeats them, and the first of them are stored whole.
 """
 
-import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from checkers.spark import SparkOptions
-from harness.campaigns.crew import Crew, Request, Row, local_crew, spark_crew
-from harness.campaigns.engine import Engine, Meter, Remaining
+from harness.campaigns.crew import Crew, Row, local_crew, spark_crew
+from harness.campaigns.engine import Engine, Meter, Remaining, Source
 from harness.campaigns.files import COMPARE, RESULT_FILE, SWARM
+from harness.campaigns.guided.campaign import GuidedSwarm
+from harness.campaigns.guided.guidance import check_guidable
 from harness.campaigns.kept_runs import KeptRuns, stored_run
 from harness.campaigns.plan import KEEP_FAILING, CampaignPlan
+from harness.campaigns.requests import requests_of, run_command
 from harness.campaigns.row_log import RowLog
 from harness.campaigns.totals import ArmTotals, Attention, Pairs
 from harness.contracts.progress import ProgressDisplay
@@ -95,15 +97,34 @@ def compare_plan(
 
 
 def swarm_plan(
-    experiment: Experiment, *, seeds: int, first_seed: int, keep_failing: int = KEEP_FAILING
+    experiment: Experiment,
+    *,
+    seeds: int,
+    first_seed: int,
+    keep_failing: int = KEEP_FAILING,
+    guided: float = 0.0,
 ) -> CampaignPlan:
-    """Plans many seeds of one experiment; see `compare_plan`."""
+    """Plans many seeds of one experiment; see `compare_plan`.
+
+    Args:
+        experiment: What to run.
+        seeds: How many runs.
+        first_seed: The number of the first one.
+        keep_failing: How many failing runs are stored whole.
+        guided: The share of runs that are mutants of new runs; 0 for none.
+
+    Raises:
+        UsageError: The experiment has no random faults that could be guided.
+    """
+    if guided:
+        check_guidable(experiment)
     return CampaignPlan(
         kind=SWARM,
         arms={f"profile={experiment.profile}": experiment},
         seeds=seeds,
         first_seed=first_seed,
         keep_failing=keep_failing,
+        guided=guided,
         started=utc_stamp(datetime.now(UTC)),
         code=code_version(),
     )
@@ -138,18 +159,19 @@ def run_campaign(
     """
     kept = KeptRuns(directory, plan.keep_failing, keeps_all=not plan.is_simulated)
     meter = Meter(progress, plan.total)
-    with RowLog(directory, _Ledger(kept, meter).notice) as rows:
+    guided = GuidedSwarm(plan, directory) if plan.guided else None
+    with RowLog(directory, _Ledger(kept, meter, guided).notice) as rows:
         if rows.damage:
             progress.message(f"{rows.damage}; those runs are repeated")
         kept.clean()
         try:
-            _run_rest(plan, directory, workers, rows, kept, meter)
+            _run_rest(plan, directory, workers, rows, kept, meter, guided)
         except KeyboardInterrupt:
-            on_interrupt(result_of(plan, directory, rows))
+            on_interrupt(result_of(plan, directory, rows, guided))
             raise
         if len(rows) != plan.total:
             raise HarnessFailure(f"{plan.total} runs were requested, but {len(rows)} came back")
-        result = result_of(plan, directory, rows)
+        result = result_of(plan, directory, rows, guided)
     write_json(directory / RESULT_FILE, result)
     return result
 
@@ -161,13 +183,16 @@ def _run_rest(
     rows: RowLog,
     kept: KeptRuns,
     meter: Meter,
+    guided: GuidedSwarm | None,
 ) -> None:
     if len(rows) == plan.total:
         return
-    source = Remaining(requests_of(plan, kept), plan.total, rows)
+    source: Source = guided or Remaining(requests_of(plan, kept), plan.total, rows)
+    if guided is not None:
+        guided.start(kept, rows)
     crew = _crew(plan, directory, workers, source.remaining)
     meter.start()
-    Engine(source, crew, rows, _Ledger(kept, meter), directory).run()
+    Engine(source, crew, rows, _Ledger(kept, meter, guided), directory).run()
     meter.finish()
 
 
@@ -181,40 +206,33 @@ def _crew(plan: CampaignPlan, directory: Path, workers: Workers, remaining: int)
 
 
 class _Ledger:
-    """Passes every row to what counts stored runs and to the display."""
+    """Passes every row to what counts stored runs, to the display and to the guidance, if there is one."""
 
-    def __init__(self, kept: KeptRuns, meter: Meter) -> None:
+    def __init__(self, kept: KeptRuns, meter: Meter, guided: GuidedSwarm | None) -> None:
         self._kept = kept
         self._meter = meter
+        self._guided = guided
 
     def stamp(self, row: Row) -> None:
-        """Adds nothing."""
+        """Adds where a guided run comes from."""
+        if self._guided is not None:
+            self._guided.stamp(row)
 
     def notice(self, row: Row) -> None:
         """Counts a row."""
         self._kept.notice(row)
         self._meter.notice(row)
+        if self._guided is not None:
+            self._guided.notice(row)
 
     def show(self) -> None:
         """Shows the progress."""
         self._meter.show()
 
 
-def requests_of(plan: CampaignPlan, kept: KeptRuns) -> Iterator[Request]:
-    """Yields the requests of a plan, in order; each is made when it is needed."""
-    experiments_data = {name: experiments.to_data(arm) for name, arm in plan.arms.items()}
-    for index, (arm, seed) in enumerate(plan.keys()):
-        yield {
-            "experiment": experiments_data[arm],
-            "seed": seed,
-            "arm": arm,
-            "run": f"arm-{plan.arm_number(arm)}/{plan.started}-{seed}",
-            "index": index,
-            "keep": kept.wants(index),
-        }
-
-
-def result_of(plan: CampaignPlan, directory: Path, rows: RowLog) -> dict[str, Any]:
+def result_of(
+    plan: CampaignPlan, directory: Path, rows: RowLog, guided: GuidedSwarm | None = None
+) -> dict[str, Any]:
     """Returns the result of the runs that have a row, in one pass over them."""
     totals = {name: ArmTotals() for name in plan.arms}
     pairs = Pairs(list(plan.arms)) if len(plan.arms) >= 2 else None
@@ -242,7 +260,9 @@ def result_of(plan: CampaignPlan, directory: Path, rows: RowLog) -> dict[str, An
     if pairs is not None:
         result.update(pairs.to_json())
         result["same_schedules"] = has_same_schedules(list(plan.arms.values()))
-    _add_commands(result, plan, directory)
+    if guided is not None:
+        result["guided"] = guided.result()
+    _add_commands(result, plan, directory, guided)
     return result
 
 
@@ -255,14 +275,17 @@ def _system_of(experiment: Experiment) -> dict[str, Any]:
     }
 
 
-def _add_commands(result: dict[str, Any], plan: CampaignPlan, directory: Path) -> None:
+def _add_commands(
+    result: dict[str, Any], plan: CampaignPlan, directory: Path, guided: GuidedSwarm | None
+) -> None:
     """Adds the commands that repeat the listed runs, with absolute paths, and where those are that are stored."""
     for item in result["discordant"]:
         item["commands"] = {
             name: _command(plan, directory, name, item["seed"]) for name in item["losses"]
         }
     for item in result["attention"]:
-        item["command"] = _command(plan, directory, item["arm"], item["seed"])
+        repeated = None if guided is None else guided.command(item["seed"])
+        item["command"] = repeated or _command(plan, directory, item["arm"], item["seed"])
         stored = stored_run(directory, item)
         item["run"] = "" if stored is None else stored.relative_to(directory).as_posix()
         item["report"] = ""
@@ -272,8 +295,3 @@ def _add_commands(result: dict[str, Any], plan: CampaignPlan, directory: Path) -
 
 def _command(plan: CampaignPlan, directory: Path, arm: str, seed: int) -> str:
     return run_command(plan.experiment_path(directory.resolve(), arm), seed)
-
-
-def run_command(experiment: Path, seed: int) -> str:
-    """Returns the command line that runs an experiment file with a seed."""
-    return f"laststand run {shlex.quote(str(experiment))} --seed {seed}"

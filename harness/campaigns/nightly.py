@@ -16,7 +16,7 @@ from math import sqrt
 from pathlib import Path
 from typing import Any
 
-from harness.campaigns.compare import Workers, run_command
+from harness.campaigns.compare import Workers
 from harness.campaigns.crew import Crew, Request, Row, night_crew
 from harness.campaigns.engine import Engine, Meter, duration_text
 from harness.campaigns.files import JOBS_FILE, ROWS_FILE, RUNS_FOLDER, SHRUNK_PREFIX
@@ -25,6 +25,7 @@ from harness.campaigns.nightly_plan import PlannedJob
 from harness.campaigns.nights import Night, planned_runs, runs_in_order
 from harness.campaigns.real_runs import hang_limit_s
 from harness.campaigns.repeats import Repeats
+from harness.campaigns.requests import run_command
 from harness.campaigns.row_log import RowLog, whole_rows
 from harness.campaigns.totals import ArmTotals, Attention
 from harness.contracts.progress import ProgressDisplay

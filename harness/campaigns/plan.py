@@ -34,6 +34,7 @@ class CampaignPlan:
         first_seed: The first of them.
         vary: What distinguishes the arms of a comparison, as `--vary` takes it.
         keep_failing: How many failing runs are stored whole.
+        guided: The share of runs that are mutants of new runs (`harness.campaigns.guided`); 0 for none.
         started: When the campaign began (`results.layout.utc_stamp`); part of the names of its stored runs.
         code: Version of the code (`harness.runs.code_version`).
     """
@@ -44,6 +45,7 @@ class CampaignPlan:
     first_seed: int
     vary: str = ""
     keep_failing: int = KEEP_FAILING
+    guided: float = 0.0
     started: str
     code: str
 
@@ -84,6 +86,7 @@ class CampaignPlan:
             "first_seed": self.first_seed,
             "vary": self.vary,
             "keep_failing": self.keep_failing,
+            "guided": self.guided,
             "started": self.started,
             "code": self.code,
         }
@@ -138,6 +141,7 @@ def load_plan(directory: Path) -> CampaignPlan:
             first_seed=int(data["first_seed"]),
             vary=str(data["vary"]),
             keep_failing=int(data["keep_failing"]),
+            guided=float(data.get("guided", 0.0)),
             started=str(data["started"]),
             code=str(data["code"]),
         )

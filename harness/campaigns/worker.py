@@ -14,7 +14,9 @@ A request has the keys `experiment`, `seed`, `arm`, `runs` (the folder of stored
 there) and `keep` (whether to store the run there if it is failing; real runs are always stored). It may have
 `replay`, to run a failing simulated run a second time, `start_before`, a time after which the run is not
 started: the response then is the request's key and `skipped`, `limit_s`, after which a real run hangs, and
-`effects`, to get what the faults did (`harness.campaigns.effects`) with the row of a judged simulated run. A
+`effects`, to get what the faults did (`harness.campaigns.effects`) with the row of a judged simulated run, and
+`coverage`, to get what it reached (`harness.campaigns.guided.coverage`). With `root_seed` that is the seed of the
+run, and `seed` only its number in the campaign. A
 repeat of a real run has `repeat`, its number from 1, and `repeated`, the signatures of the run that it repeats.
 """
 
@@ -33,6 +35,7 @@ from typing import Any, Self, TextIO
 
 from harness.campaigns.effects import effects_of, row_of_effects
 from harness.campaigns.forked import AnsweringChild, Ended, end_with_parent, run_in_child
+from harness.campaigns.guided.coverage import coverage_of
 from harness.campaigns.kept_runs import is_failing, keep_error, keep_run, note_error
 from harness.campaigns.real_runs import STOP_S, hang_limit_s, remove_rest
 from harness.campaigns.signature import findings_of
@@ -112,7 +115,7 @@ def run_seed(request: Mapping[str, Any]) -> dict[str, Any]:
         One row (`ROW_KEYS`).
     """
     began_s = time.perf_counter()
-    seed = request["seed"]
+    seed = request.get("root_seed", request["seed"])
     experiment, drawn = resolve(experiments.from_data(request["experiment"]), seed)
     cpu_began_s = time.process_time()
     result = simulate(experiment, seed)
@@ -130,6 +133,8 @@ def run_seed(request: Mapping[str, Any]) -> dict[str, Any]:
     row["findings"] = _findings(experiment, result, verdict, row)
     if request.get("effects"):
         row["effects"] = effects_of(result)
+    if request.get("coverage"):
+        row |= coverage_of(result).to_row()
     if is_failing(row):
         _keep(request, row, experiment, result, verdict)
     row.update(wall_s=time.perf_counter() - began_s, cpu_s=cpu_s)
@@ -329,7 +334,8 @@ class Replayer:
             )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        request = {key: request[key] for key in ("experiment", "seed", "arm", "run")}
+        keys = ("experiment", "seed", "root_seed", "arm", "run")
+        request = {key: request[key] for key in keys if key in request}
         request["keep"] = False
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
@@ -367,7 +373,8 @@ def _row(request: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, An
     empty = dict.fromkeys(("error", "not_stored", "replayed"), "")
     row["repeat"] = request.get("repeat", 0)
     row["repeated"] = list(request.get("repeated", ()))
-    return {**row, **empty, "arm": request["arm"], "run": request["run"]}
+    own = {key: request[key] for key in ("seed", "arm", "run")}
+    return {**row, **empty, **own}
 
 
 def _outcome(experiment: Experiment, verdict: Verdict) -> dict[str, str]:

@@ -59,6 +59,7 @@ def start_or_resume(
         plan = load_plan(directory)
         _check_resumable(options, kind, plan, directory)
         if _names_experiment(options):
+            options.guided = round(100 * plan.guided)
             given = make_plan(load_experiment(), _numbers_of(plan), plan.vary)
             if given.arms != plan.arms:
                 raise UsageError(
@@ -121,6 +122,12 @@ def _check_resumable(
             raise UsageError(
                 f"{option} is {wanted}, but the campaign {directory} was started with {value}; leave it out"
             )
+    guided = getattr(options, "guided", None)
+    if guided is not None and guided != round(100 * plan.guided):
+        raise UsageError(
+            f"--guided is {guided}, but the campaign {directory} was started with {100 * plan.guided:.0f}; "
+            "leave it out"
+        )
     code = code_version()
     if plan.code != code:
         raise UsageError(
@@ -216,6 +223,7 @@ def campaign_parts(result: Mapping[str, Any]) -> "list[RenderableType]":
         )
     parts: list[RenderableType] = [table(("arm", *names), rows, right=names)]
     parts += [line(sentence) for sentence in comparison_sentences(result)]
+    parts += [line(sentence) for sentence in guided_sentences(result)]
     parts += [
         line(f"unknown: {arm['name']}: {reason}")
         for arm in result["arms"]
@@ -227,6 +235,20 @@ def campaign_parts(result: Mapping[str, Any]) -> "list[RenderableType]":
         parts += [line(""), line(f"runs to investigate: {number}, for example")]
         parts += [line(f"  {run['command']}") for run in attention[:ATTENTION_SHOWN_MAX]]
     return parts
+
+
+def guided_sentences(result: Mapping[str, Any]) -> list[str]:
+    """Returns what a guided swarm reached; nothing for other campaigns."""
+    guided = result.get("guided")
+    if guided is None:
+        return []
+    drawn, mutants = guided["drawn"], guided["mutants"]
+    margins = ", ".join(f"{name} {margin}" for name, margin in guided["margins"].items())
+    return [
+        f"coverage: {guided['features']} features; {drawn['new']} of {drawn['runs']} drawn runs were new, and "
+        f"{mutants['new']} of {mutants['runs']} mutants",
+        *([f"smallest margins: {margins}"] if margins else []),
+    ]
 
 
 def comparison_sentences(result: Mapping[str, Any]) -> list[str]:

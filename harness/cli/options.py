@@ -382,6 +382,14 @@ def positive_number(text: str) -> int:
     return _whole_number(text, 1)
 
 
+def share(text: str) -> int:
+    """Returns a whole number of per cent, from 1 to 100; an argparse type."""
+    number = _whole_number(text.removesuffix("%"), 1)
+    if number > 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than 100 percent")
+    return number
+
+
 def natural_number(text: str) -> int:
     """Returns a whole number of at least 0; an argparse type."""
     return _whole_number(text, 0)

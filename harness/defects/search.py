@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.campaigns.compare import run_command
 from harness.campaigns.crew import Crew, Request, Row
 from harness.campaigns.effects import CampaignEffects
 from harness.campaigns.engine import Engine, duration_text
 from harness.campaigns.files import SEARCH, SEARCH_FILE
+from harness.campaigns.requests import run_command
 from harness.campaigns.row_log import RowLog
 from harness.contracts.progress import ProgressDisplay
 from harness.defects.search_plan import CLIENTS, MONITOR, OFF, Arm, SearchPlan

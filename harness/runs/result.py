@@ -23,6 +23,8 @@ class RunResult:
         counters: What was counted: messages, callbacks and events of a simulation, operations elsewhere.
         drawn: What the seed drew from the experiment's space, by key; empty without a space.
         weather: Of a simulation.
+        message_orders: Of a simulation: every mark with the class name of the message that had arrived last at its
+            node.
         environment: What a real environment reports about itself: how faults are done there, kernels of its hosts.
     """
 
@@ -37,6 +39,7 @@ class RunResult:
     counters: dict[str, int] = field(default_factory=dict)
     drawn: dict[str, Any] = field(default_factory=dict)
     weather: dict[str, Any] = field(default_factory=dict)
+    message_orders: tuple[tuple[str, str], ...] = ()
     environment: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -177,13 +177,15 @@ class SimulatedRun:
             settings=settings_of(experiment),
         )
         self.injector = SimulatedInjector(self.cluster)
-        events = SimulatedEvents(self.cluster, hears_messages=needs_messages(self.result.schedule))
+        self._events = SimulatedEvents(
+            self.cluster, hears_messages=needs_messages(self.result.schedule)
+        )
         self.nemesis = Nemesis(
             self.cluster,
             self.injector,
             lambda row: history.add("faults", row),
             RandomTree(seed).stream("selectors"),
-            events,
+            self._events,
         )
         self.nemesis.check(self.result.schedule)
         for fault in self.result.schedule:
@@ -232,6 +234,7 @@ class SimulatedRun:
         result.trace_hash = whole_hash(trace_hash, result.tables)
         result.resolved = dict(self.nemesis.resolved)
         result.elapsed_ms = self.world.now / 1e6
+        result.message_orders = tuple(self._events.orders)
         result.counters = {
             "messages": self.world.messages,
             "callbacks": self.world.callbacks,

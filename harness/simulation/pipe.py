@@ -227,6 +227,7 @@ class Pipe:
                 f"net {self.link.src}>{self.link.dst} {name}"
             )
         timeline.messages += 1
+        timeline.last_arrived[self.link.dst] = kind
         timeline.trace.record(timeline.now, code, contents_code(message))
 
     # The slow path

@@ -156,6 +156,7 @@ class Timeline:
         now: True time in nanoseconds since the run began.
         failures: All failures, oldest first.
         messages: Number of frames that arrived.
+        last_arrived: The type of the frame that arrived last, by node.
         events: Number of events that were due.
         is_running: Whether `World.run` is active.
         is_inspected: Whether the harness, not a node, uses the node interfaces at the moment.
@@ -175,6 +176,7 @@ class Timeline:
         "failures",
         "is_inspected",
         "is_running",
+        "last_arrived",
         "listener",
         "messages",
         "now",
@@ -195,6 +197,7 @@ class Timeline:
         self.watcher: MessageWatcher | None = None
         self.listener: WorldListener | None = None
         self.messages = 0
+        self.last_arrived: dict[str, type] = {}
         self.events = 0
         self.is_running = False
         self.is_inspected = False

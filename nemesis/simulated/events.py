@@ -37,10 +37,16 @@ class SimulatedEvents:
         nodes: The cluster whose events it observes.
         hears_messages: Whether it observes messages. It is decided before the first connection, because a
             connection either reports its messages or does not.
+
+    Attributes:
+        orders: Every mark with the class name of the message that had arrived last at its node; in the order in
+            which the pairs were first seen.
     """
 
     def __init__(self, nodes: SimulatedNodes, *, hears_messages: bool) -> None:
         self.hears_messages = hears_messages
+        self.orders: dict[tuple[str, str], None] = {}
+        self._last_arrived = nodes.world.last_arrived
         self._committed = CommittedEvents(nodes)
         self._watches = Watches(nodes)
         nodes.world.listener = self
@@ -62,6 +68,8 @@ class SimulatedEvents:
         return lambda: self._watches.end(watch)
 
     def _marked(self, node: str, mark: str) -> None:
+        if node in self._last_arrived:
+            self.orders[(mark, self._last_arrived[node].__name__)] = None
         if self._watches:
             self._watches.deliver(Event(kind=MARK, name=mark, nodes=(node,)))
 

@@ -22,6 +22,9 @@ SIGNIFICANT = 0.05
 NAME_MAX = 22
 """Characters of an arm's name that fit beside a figure."""
 
+POINTS_MAX = 20
+"""Points of the coverage over runs that the page lists."""
+
 _ROUNDING = 1e-9
 _OTHERS = ("invalid", "unknown", "errors", "violations")
 _FACTS = ("system", "profile", "eligible leader replicas", "environment", "times multiplied by")
@@ -92,6 +95,20 @@ class Comparison:
     adjusted_p: float
 
 
+def _guided(data: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Returns the numbers of a guided swarm, with at most `POINTS_MAX` points of its coverage over runs."""
+    if data is None:
+        return None
+    curve, generation = data["curve"], data["generation"]
+    step = max(1, math.ceil(len(curve) / POINTS_MAX))
+    total = data["drawn"]["runs"] + data["mutants"]["runs"]
+    shown = sorted({*range(0, len(curve), step), len(curve) - 1} if curve else ())
+    points = [
+        {"runs": min((index + 1) * generation, total), "features": curve[index]} for index in shown
+    ]
+    return {**data, "points": points}
+
+
 def build_compare_report(path: Path, result: Mapping[str, Any]) -> Path:
     """Writes the report of a comparison, or of a swarm (which has one arm).
 
@@ -116,6 +133,7 @@ def build_compare_report(path: Path, result: Mapping[str, Any]) -> Path:
         same_schedules: bool, optional; whether every arm had the same faults for the same seed.
         discordant: optional list of seeds, or of {seed, losses: {arm: lost records}, commands: {arm: command},
         or command}.
+        guided: optional numbers of a guided swarm (`harness.campaigns.guided.campaign`).
         attention: optional list of {seed, arm, reason, command, report}: runs to inspect; the path of a run's
         report, relative to this page, is "" for runs that are not stored.
     """
@@ -144,6 +162,7 @@ def build_compare_report(path: Path, result: Mapping[str, Any]) -> Path:
             experiment=_experiment_name(result.get("experiment", "")),
             vary=str(result.get("vary", "")),
             command=str(result.get("command", "")),
+            guided=_guided(result.get("guided")),
             arms=arms,
             facts=[name for name in _FACTS if any(arm.facts.get(name) for arm in arms)],
             others=[name for name in _OTHERS if any(name in arm.others for arm in arms)],

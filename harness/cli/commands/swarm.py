@@ -11,10 +11,13 @@ from harness.cli.options import (
     add_space_option,
     add_system_option,
     add_world_options,
+    share,
     system_keys,
 )
 
 SEEDS = 1000
+DEFAULT_SHARE = 50
+"""Per cent of the runs of a guided swarm that are mutants."""
 
 
 def add_parser(commands: Subcommands) -> None:
@@ -25,6 +28,15 @@ def add_parser(commands: Subcommands) -> None:
     add_world_options(parser, "the file's")
     add_space_option(parser)
     add_campaign_options(parser, SEEDS)
+    parser.add_argument(
+        "--guided",
+        type=share,
+        nargs="?",
+        const=DEFAULT_SHARE,
+        metavar="SHARE",
+        help="let this share of the runs, in percent, be mutations of runs that reached something new (default: "
+        f"{DEFAULT_SHARE} if given without SHARE, otherwise none)",
+    )
 
 
 def swarm(options: argparse.Namespace) -> int:
@@ -43,6 +55,8 @@ def swarm(options: argparse.Namespace) -> int:
             inventory=options.hosts,
             space=options.space,
         ),
-        lambda experiment, numbers, _: swarm_plan(experiment, **numbers),
+        lambda experiment, numbers, _: swarm_plan(
+            experiment, **numbers, guided=(options.guided or 0) / 100
+        ),
         default_seeds=SEEDS,
     )

@@ -13,7 +13,6 @@ from harness.campaigns import crew as crews
 from harness.campaigns.compare import (
     Workers,
     compare_plan,
-    requests_of,
     run_campaign,
     swarm_plan,
 )
@@ -21,6 +20,7 @@ from harness.campaigns.crew import local_crew
 from harness.campaigns.files import RESULT_FILE, ROWS_FILE
 from harness.campaigns.kept_runs import KeptRuns
 from harness.campaigns.plan import CampaignPlan, load_plan, store_plan
+from harness.campaigns.requests import requests_of
 from harness.campaigns.row_log import RowLog
 from harness.campaigns.totals import ArmTotals
 from harness.campaigns.worker import failed_row
