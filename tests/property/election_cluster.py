@@ -58,6 +58,7 @@ class Choices:
         is_broken: Whether rules are broken.
         elr_on: Whether flagged elections must be justified.
         final_is_complete: Whether the final reads read everything.
+        follower_reads: Whether followers serve reads too (KIP-392). They do not tell an epoch.
     """
 
     has_logs: bool
@@ -67,6 +68,7 @@ class Choices:
     is_broken: bool
     elr_on: bool
     final_is_complete: bool
+    follower_reads: bool = False
 
     @property
     def has_all_logs(self) -> bool:
@@ -369,7 +371,7 @@ class Cluster:
 
     def read(self, b: int, *, final: bool = False) -> None:
         r = self.replicas[b]
-        if not r.leads:
+        if not r.leads and not self.choices.follower_reads:
             return
         invoked = self.tick()
         end = r.high_watermark
@@ -389,7 +391,7 @@ class Cluster:
                 records=tuple((start + i, record.value) for i, record in enumerate(shown)),
                 stamps=tuple(record.epoch if self.choices.has_stamps else -1 for record in shown),
                 end=end if final or self.rng.random() < 0.5 else None,
-                epoch=r.epoch if self.choices.has_epochs else -1,
+                epoch=r.epoch if self.choices.has_epochs and r.leads else -1,
                 final=final,
             )
         )
@@ -404,7 +406,7 @@ class Cluster:
         elif kind < 0.62:
             self.replicate(self.rng.choice(BROKERS))
         elif kind < 0.72 and leaders:
-            self.read(self.rng.choice(leaders))
+            self.read(self.rng.choice(BROKERS if self.choices.follower_reads else leaders))
         elif kind < 0.80:
             self.learn(self.rng.choice(BROKERS))
         elif kind < 0.88:

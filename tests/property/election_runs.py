@@ -124,6 +124,7 @@ def random_run(seed: int) -> tuple[Cluster, dict[str, pa.Table], RunContext]:
         is_broken=rng.random() < 0.5,
         elr_on=rng.random() < 0.3,
         final_is_complete=rng.random() < 0.85,
+        follower_reads=rng.random() < 0.3,
     )
     cluster = Cluster(rng, choices)
     for _ in range(rng.choice((15, 30, 60, 120))):

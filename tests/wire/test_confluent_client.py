@@ -14,8 +14,8 @@ from workloads.clients import confluent_library  # noqa: E402
 from workloads.clients.confluent import (  # noqa: E402
     ConfluentClient,
     classify_append_error,
-    error_name,
 )
+from workloads.clients.confluent_library import error_name  # noqa: E402
 from workloads.clients.native import PollResult  # noqa: E402
 
 pytestmark = pytest.mark.wire
