@@ -491,7 +491,10 @@ class ReplicaLogs:
         return passed, epochs
 
     def served(self, offsets: I64, from_ns: I64, to_ns: I64) -> tuple[I64, I64, I64]:
-        """Returns which record a leader may have shown to exist at each offset in a span of time.
+        """Returns which record a replica may have shown to exist at each offset in a span of time.
+
+        Leaders serve reads, and followers if clients read from them (KIP-392). A follower that has not heard of
+        the newest leader yet shows what it copied from an older one.
 
         Args:
             offsets: Where.
@@ -501,7 +504,8 @@ class ReplicaLogs:
         Returns:
             The epoch that wrote the record (`ANY_EPOCH` if that is not known), when the leader's high watermark
             passed it, and that leader's epoch; infinity and -1 where no leader can have shown it. Of several
-            leaders the one of the smallest epoch, which may have been deposed without knowing it.
+            leaders the one of the smallest epoch, which may have been deposed without knowing it. Where no
+            leader can have shown the record, the same of a follower.
         """
         written = np.full(len(offsets), ANY_EPOCH, dtype=np.int64)
         passed = np.full(len(offsets), INF_NS, dtype=np.int64)
@@ -516,7 +520,39 @@ class ReplicaLogs:
             epoch, is_exact = content.at(offsets[rows])
             written[rows] = np.where(is_exact, epoch, ANY_EPOCH)
             passed[rows], epochs[rows] = at_ns[rows], term.epoch
+        for row in np.flatnonzero(epochs < 0).tolist():
+            offset, span = int(offsets[row]), (int(from_ns[row]), int(to_ns[row]))
+            shown = [
+                found
+                for broker in self._rows
+                if (found := self._shown_by_follower(broker, offset, *span)) is not None
+            ]
+            if shown:
+                epochs[row], passed[row], written[row] = min(shown)
         return written, passed, epochs
+
+    def _shown_by_follower(
+        self, broker: int, offset: int, from_ns: int, to_ns: int
+    ) -> tuple[int, int, int] | None:
+        """Returns what a replica's high watermark covered at an offset in a span of time.
+
+        Returns:
+            The epoch of the replica when its high watermark came past the offset, that moment, and the epoch that
+            wrote the record; None if its high watermark did not cover the offset.
+        """
+        rows = self._rows[broker]
+        first, stop = max(rows.until(from_ns) - 1, 0), rows.until(to_ns)
+        covers = (rows.high_watermark > offset) & (rows.end > offset) & ~rows.is_down
+        seen = np.flatnonzero(covers[first:stop])
+        if not len(seen):
+            return None
+        at = first + int(seen[0])
+        # Since when without a break.
+        breaks = np.flatnonzero((rows.high_watermark[:at] <= offset) | (rows.end[:at] <= offset))
+        since = int(breaks[-1]) + 1 if len(breaks) else 0
+        epoch, is_exact = self._content(broker, at).at(np.array([offset]))
+        writer = int(epoch[0]) if is_exact[0] else ANY_EPOCH
+        return int(rows.epoch[since]), int(rows.at_ns[since]), writer
 
     def _content(self, broker: int, row: int) -> _Content:
         turns = self._contents.turns[broker]

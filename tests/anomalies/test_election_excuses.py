@@ -555,3 +555,27 @@ def test_a_skipped_record_is_excused_only_if_what_a_member_got_there_was_given_u
     assert judgements(verdict, "group-skipped-record") == (
         {FORBIDDEN: 1, EXCUSED: 1} if judgement == EXCUSED else {FORBIDDEN: 2}
     )
+
+
+# --- reads from followers ---
+
+
+@pytest.mark.parametrize(("cut_at", "judgement"), [(70, EXCUSED), (55, FORBIDDEN)])
+def test_a_follower_that_has_not_heard_of_an_election_shows_the_log_before_it(
+    cut_at: int, judgement: Judgement
+) -> None:
+    """The read at 60 gets its log end from broker 2, whose log is still that of epoch 0, or was cut already."""
+    calls = [*FIRST_TWO, read(2, 60, start=2, end=2), append(3, 0, at=80)]
+    verdict = judged(
+        [*calls, *final_read(10, 3)],
+        [state(1, 1, [1, 2], epoch=0), state(50, 3, [3], epoch=1, flagged=True)],
+        replicas=[
+            *LEADER_OF_TWO,
+            replica(5, 2, 2, hw=2, cause="replicate"),
+            leads(51, 3, 0, hw=0, epoch=1, cause="role"),
+            replica(52, 1, 0, hw=0, epoch=1, cause="truncate"),
+            replica(cut_at, 2, 0, hw=0, epoch=1, cause="truncate"),
+            leads(80, 3, 1, hw=1, epoch=1, cause="append"),
+        ],
+    )
+    assert judgements(verdict, "late-insert") == {judgement: 1}

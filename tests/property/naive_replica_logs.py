@@ -252,7 +252,31 @@ class NaiveLogs:
             if times and times[0] <= to_ns and from_ns <= reign.until_ns:
                 epoch, is_exact = self.leaders[reign.epoch](offset)
                 return epoch if is_exact else ANY_EPOCH, times[0], reign.epoch
-        return ANY_EPOCH, INF_NS, -1
+        shown = [
+            found for b in self.replicas for found in self._of_follower(b, offset, from_ns, to_ns)
+        ]
+        if not shown:
+            return ANY_EPOCH, INF_NS, -1
+        leader_epoch, at_ns, writer = min(shown)
+        return writer, at_ns, leader_epoch
+
+    def _of_follower(
+        self, broker: int, offset: int, from_ns: int, to_ns: int
+    ) -> Iterator[tuple[int, int, int]]:
+        """Yields what a replica could show: epoch and time since when it could, and the writer's epoch."""
+        since: Moment | None = None
+        moments = self.replicas[broker].moments
+        for at, moment in enumerate(moments):
+            row = moment.row
+            is_covered = min(row["high_watermark"], len(moment.log)) > offset
+            since = (since or moment) if is_covered else None
+            ends_ns = moments[at + 1].row["at_ns"] if at + 1 < len(moments) else INF_NS
+            is_seen = (row["at_ns"] <= from_ns < ends_ns) or from_ns < row["at_ns"] <= to_ns
+            if since is not None and is_seen and row["role"] != "offline":
+                epoch, is_exact = moment.log[offset]
+                writer = epoch if is_exact else ANY_EPOCH
+                yield since.row["leader_epoch"], since.row["at_ns"], writer
+                return
 
 
 def _parts(mine: list[tuple[int, Moment]]) -> Iterator[list[tuple[int, Moment]]]:
