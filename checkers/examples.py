@@ -514,7 +514,7 @@ _SESSIONS = "no built-in workload declares sessions of an idempotent producer"
 
 NOT_PRODUCED: dict[str, str] = {
     **dict.fromkeys(
-        sorted(OF_TRANSACTIONS), "no workload uses the transactions of the reference system yet"
+        sorted(OF_TRANSACTIONS), "no defect was run with the workload `transactions` yet"
     ),
     "group-skipped-record": "members commit only what they have processed, and no defect moves a commit forward",
     "duplicate": (

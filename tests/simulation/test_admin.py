@@ -455,8 +455,9 @@ def test_a_block_is_refused_to_a_broker_of_another_session(cluster: Cluster) -> 
     assert cluster.do(allocate(99, 0)).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
-def test_transactions_are_refused(cluster: Cluster) -> None:
+def test_only_the_coordinator_of_a_transactional_id_gives_it_a_producer(cluster: Cluster) -> None:
+    """There is no topic of transactions before a client looks for a coordinator."""
     request = init_producer_id_request.InitProducerIdRequest(
         transactional_id="t", transaction_timeout=millis(1000)
     )
-    assert ask(cluster, request).error_code == ErrorCode.INVALID_REQUEST
+    assert ask(cluster, request).error_code == ErrorCode.NOT_COORDINATOR

@@ -171,6 +171,7 @@ REAL_BACK_ENDS = {
     Path("system_under_test/process.py"),
     *(path.relative_to(ROOT) for path in sorted((ROOT / "system_under_test/real").glob("*.py"))),
     Path("workloads/clients/confluent.py"),
+    Path("workloads/clients/confluent_transactions.py"),
     Path("workloads/clients/java_process.py"),
     Path("workloads/consumer_group.py"),
     *(
