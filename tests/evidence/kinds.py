@@ -118,7 +118,8 @@ def _add_swarm(cases: Cases, name: str, first: int, count: int) -> None:
             )
 
 
-_LOG_LEVELS = ("checkers/kernels/linearizability.py", "checkers/anomalies.py")
+_LOG_LEVELS = ("checkers/kernels/linearizability.py",)
+_TRANSACTIONS = ("checkers/kernels/transactions/check.py",)
 _VERDICTS = ("checkers/kernels/compose.py", "checkers/kernels/log_checkers.py")
 _BROKER = ("checkers/kernels", "system_under_test", "harness/simulation", "nemesis", "workloads")
 
@@ -139,13 +140,13 @@ KINDS: dict[str, Kind] = {
         title="transactions on lists, against exhaustive search",
         judge=_transactions("lists"),
         chunk=2_000,
-        parts=("checkers/kernels/transactions",),
+        parts=_TRANSACTIONS,
     ),
     "transactions-on-logs": Kind(
         title="transactions on logs, against exhaustive search",
         judge=_transactions("logs"),
         chunk=2_000,
-        parts=("checkers/kernels/transactions",),
+        parts=_TRANSACTIONS,
     ),
     "models": Kind(
         title="small histories of registers, sets, queues, against exhaustive search",

@@ -41,7 +41,7 @@ def digest(parts: tuple[str, ...]) -> str:
     """Returns a digest of what some code does: what only people read does not count.
 
     Args:
-        parts: Folders, or modules with all that they import from their top-level package.
+        parts: Folders, or modules with all that they import from their folder.
     """
     modules: set[Path] = set()
     for part in parts:
@@ -66,8 +66,7 @@ def meaning_of(text: str) -> str:
 
 
 def _imported(module: Path) -> set[Path]:
-    """Returns a module and what it imports from its own top-level package, directly or not."""
-    package = module.relative_to(ROOT).parts[0]
+    """Returns a module and what it imports from its own folder, directly or not."""
     found, waiting = {module}, [module]
     while waiting:
         for node in ast.walk(ast.parse(waiting.pop().read_text())):
@@ -78,7 +77,7 @@ def _imported(module: Path) -> set[Path]:
                 names = [alias.name for alias in node.names]
             for name in names:
                 path = (ROOT / name.replace(".", "/")).with_suffix(".py")
-                if name.partition(".")[0] == package and path not in found and path.exists():
+                if path.parent == module.parent and path not in found and path.exists():
                     found.add(path)
                     waiting.append(path)
     return found
