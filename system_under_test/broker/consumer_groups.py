@@ -43,6 +43,8 @@ REBALANCE_PROTOCOLS = "group.coordinator.rebalance.protocols"
 MIGRATION_POLICY = "group.consumer.migration.policy"
 MEMBER_EPOCH_SINCE = 9
 """First version of OffsetCommit that members of the consumer protocol may use."""
+ANY_VERSION = -1
+"""Stands for the version of a request that members of the consumer protocol may use in all versions."""
 
 
 class ConsumerGroups:

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from system_under_test.broker.classic_members import ClassicMembers
-from system_under_test.broker.consumer_groups import ConsumerGroups
+from system_under_test.broker.consumer_groups import ANY_VERSION, ConsumerGroups
 from system_under_test.broker.group_administration import GroupAdministration
 from system_under_test.broker.group_shard import Shard
 from system_under_test.broker.join_requests import join_request
@@ -546,6 +546,16 @@ class GroupCoordinator:
         """Returns why a member must not commit offsets in a transaction, NONE if it may (GRP-2)."""
         group = shard.groups.get(request.group_id)
         has_member = bool(request.member_id) or request.generation_id >= 0
+        consumers = shard.consumer_groups.get(request.group_id)
+        if consumers is not None and has_member:
+            error = self._consumer_groups.commit_error(
+                consumers, request.member_id, request.generation_id, ANY_VERSION
+            )
+            # Producers know generations only, so Kafka reports an old member epoch as one.
+            is_stale = error == ErrorCode.STALE_MEMBER_EPOCH
+            return ErrorCode.ILLEGAL_GENERATION if is_stale else error
+        if consumers is not None:
+            return ErrorCode.NONE
         if group is None:
             if has_member and self._config.rules("GRP-2"):
                 return ErrorCode.ILLEGAL_GENERATION

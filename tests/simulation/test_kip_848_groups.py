@@ -6,10 +6,14 @@ from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
     delete_groups_request,
     describe_groups_request,
+    find_coordinator_request,
+    init_producer_id_request,
     list_groups_request,
+    millis,
     offset_delete_request,
+    txn_offset_commit_request,
 )
-from tests.simulation.cluster_story import TOPIC
+from tests.simulation.cluster_story import TOPIC, Cluster
 from tests.simulation.consumer_group_member import (
     GROUP,
     ConsumerMember,
@@ -304,3 +308,58 @@ def test_a_malformed_heartbeat_gets_one_sentence() -> None:
     assert response.error_message == "a new member cannot own partitions"
     unknown = a.heartbeat(server_assignor="sticky")
     assert unknown.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
+
+
+# --- offsets in transactions ------------------------------------------------------------------------------
+
+
+def transactional_producer(cluster: Cluster) -> tuple[int, int]:
+    """Returns the id and the epoch that the coordinator of the transactional id "t" gives a producer."""
+    find = find_coordinator_request.FindCoordinatorRequest(key_type=1, coordinator_keys=("t",))
+    init = init_producer_id_request.InitProducerIdRequest(
+        transactional_id="t", transaction_timeout=millis(60_000)
+    )
+    for _ in range(200):
+        (found,) = cluster.do(cluster._ask(1, find)).coordinators
+        if found.error_code == ErrorCode.NONE:
+            given = cluster.do(cluster._ask(found.node_id, init))
+            if given.error_code == ErrorCode.NONE:
+                return given.producer_id, given.producer_epoch
+        cluster.run_for(0.1)
+    raise AssertionError("there is no coordinator of transactions")
+
+
+@pytest.mark.parametrize(
+    ("member_id", "epoch", "error"),
+    [
+        ("b", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("a", 0, ErrorCode.ILLEGAL_GENERATION),
+        ("a", 1, ErrorCode.NONE),
+        ("", -1, ErrorCode.NONE),
+    ],
+)
+def test_a_producer_commits_offsets_of_a_member_in_its_present_epoch(
+    member_id: str, epoch: int, error: ErrorCode
+) -> None:
+    """Producers that do not know members are not checked (KIP-447)."""
+    cluster = started()
+    member = ConsumerMember(cluster, "a")
+    settle(member)
+    producer_id, producer_epoch = transactional_producer(cluster)
+    m = txn_offset_commit_request
+    one = m.TxnOffsetCommitRequestPartition(
+        partition_index=0, committed_offset=5, committed_metadata=""
+    )
+    response = member.ask(
+        m.TxnOffsetCommitRequest(
+            transactional_id="t",
+            group_id=GROUP,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            generation_id=epoch,
+            member_id=member_id,
+            topics=(m.TxnOffsetCommitRequestTopic(name=TOPIC, partitions=(one,)),),
+        )
+    )
+    assert response.topics[0].partitions[0].error_code == error
+    assert listed(member) == [(GROUP, "Stable", "consumer")], "no classic group has the same name"
