@@ -113,6 +113,11 @@ class Election:
         """Whether all that it lost is excused, as far as is known."""
         return self.is_flagged and self.is_lawful
 
+    @property
+    def may_lack_records(self) -> bool:
+        """Whether a replica that has not heard of it may lawfully show what the new leader lacks."""
+        return not self.was_in_isr or self.alone_since_ns < INF_NS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims(Records):
@@ -355,8 +360,8 @@ class Elections:
         outcome = EXCUSED if event.excuses else UNDECIDED if event.may_excuse else UNEXCUSED
         alone = _fate_alone(lost, np.full(len(lost.offset), event.alone_since_ns))
         outcomes = np.maximum(alone, np.int8(outcome))
-        if not self.logs.has_all_changes and not event.was_in_isr:
-            # Perhaps the leader that was deposed wrote the record later: its epoch is not known.
+        if not self.logs.has_all_changes and event.may_lack_records:
+            # Perhaps the leader that was deposed wrote the record later, or a follower showed it later.
             is_late = (lost.from_ns > event.at_ns) & (lost.high_epoch == ANY_EPOCH) & ~is_certain
             outcomes = np.where(is_late, np.minimum(outcomes, UNDECIDED), outcomes)
         return outcomes.astype(np.int8)
@@ -376,7 +381,7 @@ class Elections:
             return between, between
         is_older = np.maximum(lost.epoch, lost.low_epoch) < event.leader_epoch
         is_certain = is_older & ((lost.by_ns <= event.at_ns) | (lost.epoch >= 0))
-        if not event.was_in_isr:
+        if event.may_lack_records:
             # The record's own epoch shows the same; whether its leader had committed it is not recorded.
             is_after |= np.maximum(lost.high_epoch, lost.epoch) < event.leader_epoch
             is_after |= is_older & (lost.high_epoch == ANY_EPOCH)

@@ -8,7 +8,7 @@ import pytest
 from checkers.kernels.compose import judge_run
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Judgement, Validity, Verdict
-from tests.anomalies.runs import Call, append, final_read, read, replica, run, state
+from tests.anomalies.runs import Call, append, fault, final_read, read, replica, run, state
 
 CONTEXT = RunContext(elr_on=False, unclean_election_enabled=True)
 FORBIDDEN, EXCUSED, UNDECIDED = Judgement.FORBIDDEN, Judgement.EXCUSED, Judgement.UNDECIDED
@@ -577,5 +577,45 @@ def test_a_follower_that_has_not_heard_of_an_election_shows_the_log_before_it(
             replica(cut_at, 2, 0, hw=0, epoch=1, cause="truncate"),
             leads(80, 3, 1, hw=1, epoch=1, cause="append"),
         ],
+    )
+    assert judgements(verdict, "late-insert") == {judgement: 1}
+
+
+@pytest.mark.parametrize(
+    ("min_isr", "judgement"),
+    [(1, UNDECIDED), (2, FORBIDDEN)],
+)
+def test_the_log_end_of_a_follower_may_be_that_before_one_replica_lost_it_alone(
+    min_isr: int, judgement: Judgement
+) -> None:
+    """Broker 3 shows a log with one record at 70. Broker 1 came back without it at 60.
+
+    Its log was looked at at 5 and 55. With min ISR 1 it may have committed op 1 alone in between.
+    """
+    more = {"min_isr": min_isr}
+    calls = [
+        append(1, None, at=20, outcome="info"),
+        read(2, 70, start=1, end=1),
+        append(3, 0, at=80),
+        *final_read(10, 3),
+    ]
+    verdict = judge_run(
+        run(
+            calls,
+            states=[
+                state(0, 1, [1, 2], epoch=0, **more),
+                state(10, 1, [1], epoch=0, **more),
+                state(50, -1, [1], epoch=1, **more),
+                state(60, 1, [1], epoch=2, **more),
+            ],
+            replicas=[
+                leads(5, 1, 0, hw=0, epoch=0, cause="role"),
+                replica(55, 1, 0, cause="load"),
+                leads(65, 1, 0, hw=0, epoch=2, cause="role"),
+                leads(200, 1, 1, hw=1, epoch=2, cause="high-watermark"),
+            ],
+            faults=[fault(40, "power", ["b1"], healed=54)],
+        ),
+        replace(CONTEXT, unclean_election_enabled=False),
     )
     assert judgements(verdict, "late-insert") == {judgement: 1}
