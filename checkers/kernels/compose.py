@@ -471,7 +471,7 @@ def _vacuous(
     if _harmful(faults) and acked_during < context.acked_during_faults_min:
         reasons.append(
             f"only {acked_during} appends and commits were acknowledged while a fault was in force; at least"
-            f" {context.acked_during_faults_min} are needed for the faults to have tested anything"
+            f" {context.acked_during_faults_min} are needed {_TESTED_NOTHING}"
         )
     return reasons
 
@@ -482,6 +482,14 @@ def fault_families(faults: pa.Table, context: RunContext) -> dict[str, bool]:
     healing = {row["fault"] for row in faults.to_pylist() if row["heals"]}
     effective = {row["fault"] for row in _harmful(faults) if row["took_effect"]}
     return {name: name in effective for name in required if name not in healing}
+
+
+_TESTED_NOTHING = "for the faults to have tested anything"
+
+
+def has_tested_nothing(reason: str) -> bool:
+    """Returns whether a reason states that clients achieved too little while faults were in force."""
+    return reason.endswith(_TESTED_NOTHING)
 
 
 def never_took_effect(name: str) -> str:

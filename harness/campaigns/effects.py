@@ -1,15 +1,15 @@
 """What the faults of a run did, and what follows from that for a campaign.
 
-A single run whose enabled fault had no effect is unknown. In a campaign other runs test that fault, so the
-campaign is unknown only if a fault took effect in fewer than half of the runs that enabled it, or if a run is
-unknown for another reason.
+A single run is unknown if an enabled fault had no effect, or if almost nothing was acknowledged under faults. In a
+campaign other runs test the same, so the campaign is unknown only if a fault took effect in fewer than half of the
+runs that enabled it, if fewer than half of the runs tested anything, or if a run is unknown for another reason.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkers.kernels.compose import never_took_effect
+from checkers.kernels.compose import has_tested_nothing, never_took_effect
 from harness.contracts.verdict import Validity, Verdict
 from harness.history.op import OpKind
 from harness.runs.result import RunResult
@@ -22,15 +22,18 @@ def row_of_effects(verdict: Verdict) -> dict[str, Any]:
     """Returns what the row of a run states about its faults.
 
     Returns:
-        `fault_families`: whether each enabled fault took effect, by name. `unknown_reason`: why the run is
-        unknown, apart from faults without effect; empty if that is the only reason, or if it is not unknown.
+        `fault_families`: whether each enabled fault took effect, by name. `tested_nothing`: whether too little was
+        acknowledged while a fault was in force. `unknown_reason`: why the run is unknown, apart from these two;
+        empty if there is no other reason, or if it is not unknown.
     """
     families: dict[str, bool] = verdict.coverage["fault_families"]
     without_effect = {never_took_effect(name) for name, took in families.items() if not took}
-    others = [reason for reason in verdict.reasons if reason not in without_effect]
+    nothing = {reason for reason in verdict.reasons if has_tested_nothing(reason)}
+    others = [reason for reason in verdict.reasons if reason not in without_effect | nothing]
     is_unknown = verdict.validity is Validity.UNKNOWN
     return {
         "fault_families": families,
+        "tested_nothing": bool(nothing),
         "unknown_reason": others[0] if is_unknown and others else "",
     }
 
@@ -65,6 +68,8 @@ class CampaignEffects:
     def __init__(self) -> None:
         self._enabled: dict[str, int] = {}
         self._without: dict[str, _Seeds] = {}
+        self._runs = 0
+        self._tested_nothing = _Seeds()
         self._unknown = _Seeds()
         self._reason = ""
 
@@ -72,7 +77,10 @@ class CampaignEffects:
         """Counts a run; one that ended in an error shows nothing about its faults."""
         if row["error"]:
             return
-        # Rows of earlier versions have neither key: such a run is unknown for a reason that is not known.
+        self._runs += 1
+        if row.get("tested_nothing"):
+            self._tested_nothing.add(row["seed"])
+        # Rows of earlier versions lack these keys: such a run is unknown for a reason that is not known.
         for name, took_effect in row.get("fault_families", {}).items():
             self._enabled[name] = self._enabled.get(name, 0) + 1
             if not took_effect:
@@ -102,6 +110,11 @@ class CampaignEffects:
                     f"the fault {name!r} took effect in {took_effect} of the {enabled} runs that enabled it, "
                     f"which is fewer than half; not with {self._without[name]}"
                 )
+        if 2 * self._tested_nothing.count > self._runs:
+            reasons.append(
+                f"in {self._tested_nothing.count} of the {self._runs} runs too little was acknowledged under"
+                f" faults, which is more than half ({self._tested_nothing})"
+            )
         if self._unknown.count:
             which = "1 run is" if self._unknown.count == 1 else f"{self._unknown.count} runs are"
             reasons.append(

@@ -95,6 +95,7 @@ ROW_KEYS = (
     "replayed",
     "findings",
     "fault_families",
+    "tested_nothing",
     "unknown_reason",
     "repeat",
     "repeated",
@@ -102,7 +103,7 @@ ROW_KEYS = (
     "cpu_s",
 )
 """Keys of a row. `outcome`, `predicted`: of a scripted scenario, otherwise empty. `replayed`: see `Replayer`.
-`findings`: see `harness.campaigns.signature`. `fault_families`, `unknown_reason`: see
+`findings`: see `harness.campaigns.signature`. `fault_families`, `tested_nothing`, `unknown_reason`: see
 `harness.campaigns.effects`. `repeat`, `repeated`: as in the request, 0 and empty without.
 `error`: why the run has no verdict. `not_stored`: why a run that had to be stored is not. `wall_s`: how long
 everything took. `cpu_s`: processor time of the simulation alone, without judging and storing."""
@@ -275,6 +276,7 @@ def failed_row(request: Mapping[str, Any], error: str) -> dict[str, Any]:
         "replayed": "",
         "findings": [],
         "fault_families": {},
+        "tested_nothing": False,
         "unknown_reason": "",
         "repeat": request.get("repeat", 0),
         "repeated": list(request.get("repeated", ())),

@@ -1,18 +1,26 @@
 """When a campaign is unknown: a fault took effect in fewer than half of its runs, or a run has no verdict."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from checkers.kernels.compose import never_took_effect
+from checkers.kernels.compose import judge_run, never_took_effect
 from harness import exit_codes
 from harness.campaigns.effects import SEEDS_LISTED_MAX, CampaignEffects, row_of_effects
 from harness.campaigns.listing import worst_verdict
 from harness.campaigns.totals import ArmTotals
 from harness.campaigns.worker import failed_row
 from harness.cli.campaigns import _exit_code
+from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Validity, Verdict
+from tests.anomalies.runs import append, fault, run
 from tests.unit.harness.campaigns.fake_crew import made_up_row
+
+TOO_FEW = (
+    "only 0 appends and commits were acknowledged while a fault was in force; at least 1 are needed"
+    " for the faults to have tested anything"
+)
 
 
 def row(seed: int, *, cut: bool = True, reason: str = "", **values: Any) -> dict[str, Any]:
@@ -61,6 +69,18 @@ def test_a_run_that_did_not_enable_a_fault_says_nothing_about_it() -> None:
     (reason,) = effects_of(*others, row(10), row(11, cut=False), row(12, cut=False)).unknown_reasons
     assert "1 of the 3 runs" in reason
     assert reason.endswith("seeds 11, 12")
+
+
+@pytest.mark.parametrize(("without", "code"), [(0, 0), (5, 0), (6, 2)])
+def test_half_of_the_runs_must_have_tested_something(without: int, code: int) -> None:
+    idle = {"verdict": "unknown", "reasons": [TOO_FEW], "tested_nothing": True}
+    result = result_of(*(row(seed, **(idle if seed < without else {})) for seed in range(10)))
+    assert _exit_code(result, is_comparison=False) == code
+    assert result["arms"][0]["unknown"] == without, "each such run stays unknown"
+    if code:
+        (reason,) = result["arms"][0]["unknown_reasons"]
+        assert "in 6 of the 10 runs too little was acknowledged" in reason
+        assert reason.endswith("(seeds 0, 1, 2, 3, 4, 5)")
 
 
 def test_one_run_that_is_unknown_for_another_reason_makes_the_campaign_unknown() -> None:
@@ -112,3 +132,12 @@ def test_what_a_row_states_comes_from_the_verdict() -> None:
     assert stated(Validity.UNKNOWN, never_took_effect("pause"))[1], "it did take effect"
     assert stated(Validity.INVALID, "gone", without) == (families, "")
     assert stated(Validity.VALID) == (families, "")
+
+
+def test_a_run_that_tested_nothing_is_one_of_several() -> None:
+    context = replace(RunContext(), acked_during_faults_min=1)
+    verdict = judge_run(run([append(0, 0, at=1)], faults=[fault(2, "kill", ["b1"])]), context)
+    assert TOO_FEW in verdict.reasons, "the sentence is that of the verdict"
+    row = row_of_effects(verdict)
+    assert row["tested_nothing"]
+    assert row["unknown_reason"] != TOO_FEW
