@@ -14,6 +14,7 @@ from nemesis.fault import Fault
 from nemesis.simulated.mechanism import SimulatedNodes
 from nemesis.trigger import FSYNC, MARK, RECEIVED, SENT, Event, Trigger
 from system_under_test.protocol.apis import APIS
+from system_under_test.runtime.marks import MARKS
 
 MESSAGES = tuple(dict.fromkeys(name for api in APIS for name in (api.name, f"{api.name}Response")))
 """What a trigger or a fault calls messages: requests by their API, responses with the word after it."""
@@ -23,6 +24,12 @@ def check_message(name: str) -> None:
     """Raises `UsageError` if no message is called that."""
     if name not in MESSAGES:
         raise UsageError(unknown_name("message", name, MESSAGES))
+
+
+def check_mark(name: str) -> None:
+    """Raises `UsageError` if no node reports a mark of that name."""
+    if name not in MARKS:
+        raise UsageError(unknown_name("mark", name, MARKS))
 
 
 def needs_messages(schedule: Sequence[Fault]) -> bool:
@@ -53,9 +60,11 @@ class SimulatedEvents:
         nodes.mark_listeners.append(self._marked)
 
     def check(self, trigger: Trigger) -> None:
-        """Raises `UsageError` if a trigger names a node or a message that does not exist."""
+        """Raises `UsageError` if a trigger names a node, a message or a mark that does not exist."""
         if trigger.message:
             check_message(trigger.name)
+        if trigger.kind.name == MARK:
+            check_mark(trigger.name)
         self._committed.check_names(trigger)
 
     def watch(self, trigger: Trigger, happened: Happened) -> Callable[[], None]:
