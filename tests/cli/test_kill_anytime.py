@@ -1,8 +1,9 @@
 """kill -9 of `laststand run` at any moment leaves a history that is accepted up to the last whole record.
 
 Starting Python and Arrow takes longer than the run itself, so a warmed-up process forks one child per attempt; the
-child executes the real command, and is killed after a random part of the time that a whole run takes. The run is
-a function of its seed, so the surviving rows can be compared with those of a complete run.
+child executes the real command, and is killed after a random part of the time that a whole run takes; every
+fourth one as soon as its history is finished. The run is a function of its seed, so the surviving rows can be
+compared with those of a complete run.
 """
 
 import json
@@ -54,6 +55,7 @@ from harness.runs.experiment_file import load
 from harness.runs.simulated import check_possible
 import harness.runs.execute
 import results.report.terminal
+from results.history_files import is_finished
 
 experiment, results, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 
@@ -80,9 +82,16 @@ draw = random.Random(2026)
 ends = []
 for number in range(kills):
     child = start(number)
-    time.sleep(draw.random() * 1.2 * min(took_s))
-    os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
+    ended, status = 0, 0
+    if number % 4 == 3:
+        while not ended and not any(map(is_finished, (results / str(number)).glob("killed/*"))):
+            ended, status = os.waitpid(child, os.WNOHANG)
+            time.sleep(0.002)
+    else:
+        time.sleep(draw.random() * min(took_s))
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
     ends.append(os.waitstatus_to_exitcode(status))
 print(json.dumps(ends))
 """

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import pytest
-from wire_helpers import SharedCluster, new_name
+from wire_helpers import RECENT_MS, SharedCluster, new_name
 
 pytest.importorskip("aiokafka", reason="aiokafka is not installed")
 
@@ -118,13 +118,13 @@ def test_keys_headers_and_timestamps_survive(cluster: SharedCluster) -> None:
     async def story(opened: contextlib.AsyncExitStack) -> None:
         sender = await producer(cluster.bootstrap, opened)
         await sender.send_and_wait(
-            topic, b"v", key=b"k\x00", headers=headers, timestamp_ms=1_700_000_000_123
+            topic, b"v", key=b"k\x00", headers=headers, timestamp_ms=RECENT_MS
         )
         reader = await consumer(cluster.bootstrap, opened)
         reader.assign([TopicPartition(topic, 0)])
         (record,) = await read(reader, 1)
         assert (record.key, record.value, list(record.headers)) == (b"k\x00", b"v", headers)
-        assert record.timestamp == 1_700_000_000_123
+        assert record.timestamp == RECENT_MS
 
     run(story)
 
@@ -138,14 +138,14 @@ def test_seek_and_offsets_by_time(cluster: SharedCluster) -> None:
         sender = await producer(cluster.bootstrap, opened, acks="all")
         for number in range(10):
             await sender.send_and_wait(
-                topic, b"%d" % number, timestamp_ms=1_700_000_000_000 + 1000 * number
+                topic, b"%d" % number, timestamp_ms=RECENT_MS + 1000 * number
             )
         reader = await consumer(cluster.bootstrap, opened)
         reader.assign([place])
         assert await reader.beginning_offsets([place]) == {place: 0}
         assert await reader.end_offsets([place]) == {place: 10}
-        found = (await reader.offsets_for_times({place: 1_700_000_003_001}))[place]
-        assert (found.offset, found.timestamp) == (4, 1_700_000_004_000)
+        found = (await reader.offsets_for_times({place: RECENT_MS + 3001}))[place]
+        assert (found.offset, found.timestamp) == (4, RECENT_MS + 4000)
         reader.seek(place, 7)
         assert [record.offset for record in await read(reader, 3)] == [7, 8, 9]
 

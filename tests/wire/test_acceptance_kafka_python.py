@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from wire_helpers import SharedCluster, eventually, new_name
+from wire_helpers import RECENT_MS, SharedCluster, eventually, new_name
 
 pytest.importorskip("kafka", reason="kafka-python is not installed")
 
@@ -139,14 +139,12 @@ def test_keys_headers_and_timestamps_survive(
     topic = cluster.topic()
     headers = [("first", b"1"), ("first", b"")]
     sender = producer(enable_idempotence=False)
-    sender.send(topic, b"v", key=b"k\x00", headers=headers, timestamp_ms=1_700_000_000_123).get(
-        timeout=20
-    )
+    sender.send(topic, b"v", key=b"k\x00", headers=headers, timestamp_ms=RECENT_MS).get(timeout=20)
     reader = consumer()
     reader.assign([TopicPartition(topic, 0)])
     (record,) = read(reader, 1)
     assert (record.key, record.value, list(record.headers)) == (b"k\x00", b"v", headers)
-    assert record.timestamp == 1_700_000_000_123
+    assert record.timestamp == RECENT_MS
 
 
 def test_seek_and_offsets_by_time(cluster: SharedCluster, producer: Any, consumer: Any) -> None:
@@ -154,15 +152,15 @@ def test_seek_and_offsets_by_time(cluster: SharedCluster, producer: Any, consume
     place = TopicPartition(topic, 0)
     sender = producer(enable_idempotence=False)
     for number in range(10):
-        sender.send(topic, b"%d" % number, timestamp_ms=1_700_000_000_000 + 1000 * number)
+        sender.send(topic, b"%d" % number, timestamp_ms=RECENT_MS + 1000 * number)
         sender.flush(20)
     reader = consumer()
     reader.assign([place])
     assert reader.beginning_offsets([place]) == {place: 0}
     assert reader.end_offsets([place]) == {place: 10}
-    found = reader.offsets_for_times({place: 1_700_000_003_001})[place]
-    assert (found.offset, found.timestamp) == (4, 1_700_000_004_000)
-    assert reader.offsets_for_times({place: 1_800_000_000_000})[place] is None
+    found = reader.offsets_for_times({place: RECENT_MS + 3001})[place]
+    assert (found.offset, found.timestamp) == (4, RECENT_MS + 4000)
+    assert reader.offsets_for_times({place: RECENT_MS + 1_000_000_000})[place] is None
     reader.seek(place, 7)
     assert [record.offset for record in read(reader, 3)] == [7, 8, 9]
     reader.seek_to_beginning(place)

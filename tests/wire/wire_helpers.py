@@ -30,6 +30,9 @@ BROKER_SETTINGS: dict[str, Any] = {
 
 TOPIC_ALREADY_EXISTS = 36
 
+RECENT_MS = int(time.time() * 1000) - 60_000
+"""A timestamp for records. Older ones than a week may be deleted by retention before a test reads them."""
+
 _names = itertools.count()
 
 
