@@ -269,13 +269,18 @@ class ClaimReader:
         passed_ns, epoch = logs.passed(claims.offset, low, high, claims.from_ns)
         is_passed = known.is_written & (passed_ns <= known.seen_ns)
         # What is shown without a record was written by some append: the leader that responded had it.
-        bare = np.flatnonzero(~known.is_written & (claims.epoch < 0))
+        bare = np.flatnonzero(~known.is_written)
         if len(bare):
             written, served_ns, served_by = logs.served(
-                claims.offset[bare], claims.from_ns[bare], claims.by_ns[bare]
+                *(
+                    column[bare]
+                    for column in (claims.offset, claims.from_ns, claims.by_ns, claims.epoch)
+                )
             )
-            low[bare] = np.where(written < ANY_EPOCH, written, low[bare])
-            high[bare] = np.where(written < ANY_EPOCH, written, high[bare])
+            # The log of a leader that is known has shown that already.
+            is_news = (written < ANY_EPOCH) & (claims.epoch[bare] < 0)
+            low[bare] = np.where(is_news, written, low[bare])
+            high[bare] = np.where(is_news, written, high[bare])
             passed_ns[bare], epoch[bare], is_passed[bare] = served_ns, served_by, served_by >= 0
         # Without a high watermark that shows it, only the response does.
         shown_ns = np.where(known.is_written, claims.by_ns, claims.from_ns)

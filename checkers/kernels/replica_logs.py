@@ -377,7 +377,9 @@ class ReplicaLogs:
         is_record = is_exact & (records.low_epoch == records.high_epoch)
         if not self.has_all_changes:
             # It must still be there at the next look. Without its epoch, it may be another record.
-            seen = rows.until(int(rows.at_ns[min(count, len(rows.at_ns) - 1)]))
+            if count == len(rows.at_ns):
+                return np.zeros(len(records.offset), dtype=np.bool_)
+            seen = rows.until(int(rows.at_ns[count]))
             stays = not rows.is_down[count - 1 : seen].any()
             lowest = int(rows.end[count - 1 : seen].min())
             is_kept: Bools = ~differs & is_record & (records.offset < lowest) & stays
@@ -490,7 +492,7 @@ class ReplicaLogs:
             epochs[rows] = np.where(passed[rows] < INF_NS, term.epoch, -1)
         return passed, epochs
 
-    def served(self, offsets: I64, from_ns: I64, to_ns: I64) -> tuple[I64, I64, I64]:
+    def served(self, offsets: I64, from_ns: I64, to_ns: I64, by: I64) -> tuple[I64, I64, I64]:
         """Returns which record a replica may have shown to exist at each offset in a span of time.
 
         Leaders serve reads, and followers if clients read from them (KIP-392). A follower that has not heard of
@@ -500,6 +502,7 @@ class ReplicaLogs:
             offsets: Where.
             from_ns: Start of the span for each of them.
             to_ns: Its end.
+            by: The epoch of the leader that responded; -1 if it is not known. If it is, the span does not count.
 
         Returns:
             The epoch that wrote the record (`ANY_EPOCH` if that is not known), when the leader's high watermark
@@ -514,13 +517,15 @@ class ReplicaLogs:
             content = self._contents.by_epoch.get(term.epoch)
             report = np.searchsorted(term.high_watermark, offsets, side="right")
             at_ns = np.append(term.at_ns, INF_NS)[report]
-            rows = np.flatnonzero((epochs < 0) & (at_ns <= to_ns) & (from_ns <= term.until_ns))
+            is_its_time = (at_ns <= to_ns) & (from_ns <= term.until_ns)
+            is_its_own = (by == term.epoch) & (at_ns < INF_NS)
+            rows = np.flatnonzero((epochs < 0) & np.where(by < 0, is_its_time, is_its_own))
             if content is None or not len(rows):
                 continue
             epoch, is_exact = content.at(offsets[rows])
             written[rows] = np.where(is_exact, epoch, ANY_EPOCH)
             passed[rows], epochs[rows] = at_ns[rows], term.epoch
-        for row in np.flatnonzero(epochs < 0).tolist():
+        for row in np.flatnonzero((epochs < 0) & (by < 0)).tolist():
             offset, span = int(offsets[row]), (int(from_ns[row]), int(to_ns[row]))
             shown = [
                 found

@@ -619,3 +619,41 @@ def test_the_log_end_of_a_follower_may_be_that_before_one_replica_lost_it_alone(
         replace(CONTEXT, unclean_election_enabled=False),
     )
     assert judgements(verdict, "late-insert") == {judgement: 1}
+
+
+@pytest.mark.parametrize(("min_isr", "judgement"), [(1, EXCUSED), (2, FORBIDDEN)])
+def test_what_a_deposed_leader_shows_was_established_when_its_high_watermark_passed_it(
+    min_isr: int, judgement: Judgement
+) -> None:
+    """Broker 3 is deposed at 21, commits op 1 at 26 and shows it at 30. It leads again from 40 on, and loses it.
+
+    Since 24 the ISR has been one broker whose disk was destroyed later, so no other broker had to have op 1.
+    """
+    more = {"min_isr": min_isr}
+    shown = replace(read(2, 30, start=1, end=1), epoch=0)
+    calls = [append(1, None, at=22, outcome="info"), shown, append(3, 0, at=80)]
+    verdict = judged(
+        [*calls, *final_read(10, 3)],
+        [
+            state(0, 3, [1, 2, 3], epoch=0, **more),
+            state(21, 1, [1], epoch=1, flagged=True, **more),
+            state(24, 2, [2], epoch=2, flagged=True, **more),
+            state(40, 3, [3], epoch=3, flagged=True, **more),
+            state(60, -1, [3], epoch=4, **more),
+            state(70, 3, [3], epoch=5, **more),
+        ],
+        replicas=[
+            leads(1, 3, 0, hw=0, epoch=0, cause="role"),
+            leads(22, 1, 0, hw=0, epoch=1, cause="role"),
+            leads(25, 3, 1, hw=0, epoch=0, cause="append"),
+            leads(26, 3, 1, hw=1, epoch=0, cause="high-watermark"),
+            leads(27, 2, 0, hw=0, epoch=2, cause="role"),
+            leads(41, 3, 1, hw=1, epoch=3, cause="role"),
+            replica(55, 3, 0, cause="load"),
+            leads(71, 3, 0, hw=0, epoch=5, cause="role"),
+            leads(80, 3, 1, hw=0, epoch=5, cause="append"),
+            leads(81, 3, 1, hw=1, epoch=5, cause="high-watermark"),
+        ],
+        faults=[fault(48, "power", ["b2"], healed=52), fault(50, "power", ["b3"], healed=54)],
+    )
+    assert judgements(verdict, "late-insert") == {judgement: 1}

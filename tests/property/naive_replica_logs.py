@@ -164,9 +164,10 @@ class NaiveLogs:
         self, broker: int, at_ns: int, offset: int, low: int, high: int
     ) -> bool:
         """Whether a record that is known by its epoch was there at the looks around a moment."""
-        looks = [*self._until(broker, at_ns)[-1:], *self._next_look(broker, at_ns)]
-        if not self._until(broker, at_ns) or low != high:
+        before, after = self._until(broker, at_ns)[-1:], self._next_look(broker, at_ns)
+        if not before or not after or low != high:
             return False
+        looks = [*before, *after]
         if any(m.row["role"] == "offline" or len(m.log) <= offset for m in looks):
             return False
         epoch, is_exact = looks[0].log[offset]
@@ -246,16 +247,17 @@ class NaiveLogs:
                     return times[0], reign.epoch
         return INF_NS, -1
 
-    def served(self, offset: int, from_ns: int, to_ns: int) -> tuple[int, int, int]:
+    def served(self, offset: int, from_ns: int, to_ns: int, by: int) -> tuple[int, int, int]:
         for reign in self._known_reigns:
             times = [at_ns for at_ns, mark in _marks(reign) if mark > offset]
-            if times and times[0] <= to_ns and from_ns <= reign.until_ns:
+            is_its_time = bool(times) and times[0] <= to_ns and from_ns <= reign.until_ns
+            if times and (is_its_time if by < 0 else by == reign.epoch):
                 epoch, is_exact = self.leaders[reign.epoch](offset)
                 return epoch if is_exact else ANY_EPOCH, times[0], reign.epoch
         shown = [
             found for b in self.replicas for found in self._of_follower(b, offset, from_ns, to_ns)
         ]
-        if not shown:
+        if not shown or by >= 0:
             return ANY_EPOCH, INF_NS, -1
         leader_epoch, at_ns, writer = min(shown)
         return writer, at_ns, leader_epoch

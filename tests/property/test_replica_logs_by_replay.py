@@ -111,5 +111,6 @@ def compare(rng: random.Random, logs: ReplicaLogs, naive: NaiveLogs, end_ns: int
     )
     passed = logs.passed(*record, one(since))
     assert tuple(int(x[0]) for x in passed) == naive.passed(offset, low, high, since)
-    served = logs.served(one(offset), one(since), one(at))
-    assert tuple(int(x[0]) for x in served) == naive.served(offset, since, at)
+    by = rng.choice((-1, *epochs))
+    served = logs.served(one(offset), one(since), one(at), one(by))
+    assert tuple(int(x[0]) for x in served) == naive.served(offset, since, at, by)

@@ -106,19 +106,20 @@ def test_a_record_was_established_when_a_high_watermark_passed_it_if_that_was_be
 
 
 @pytest.mark.parametrize(
-    ("epoch", "expected"),
+    ("at", "epoch", "expected"),
     [
         # Its epoch is not known: epoch 0 served it, whose high watermark had passed at 4.
-        (-1, (0, 0, 4, 4, 0)),
-        # It is known, and the record was there when the poll was sent.
-        (0, (0, 0, 9, 9, 0)),
-        (1, (0, 0, 9, 9, 1)),
+        (9, -1, (0, 0, 4, 4, 0)),
+        # It is known, also of a leader that was deposed.
+        (9, 0, (0, 0, 4, 4, 0)),
+        (60, 0, (0, 0, 4, 4, 0)),
+        (60, 1, (0, 0, 51, 51, 1)),
     ],
 )
 def test_a_log_end_shows_that_a_record_was_there_without_naming_it(
-    epoch: int, expected: tuple[int, ...]
+    at: int, epoch: int, expected: tuple[int, ...]
 ) -> None:
-    calls = [append(0, 0, at=1), replace(read(5, 9, end=1), epoch=epoch)]
+    calls = [append(0, 0, at=1), replace(read(5, at, end=1), epoch=epoch)]
     logs = [
         leads(1, 1, 1, hw=0, epoch=0),
         leads(4, 1, 1, hw=1, epoch=0, cause="high-watermark"),
