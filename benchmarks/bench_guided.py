@@ -90,7 +90,7 @@ def search(experiment: Experiment, first: int, runs_max: int, *, is_guided: bool
         row = _run(guidance, experiment, number, is_guided=is_guided)
         cpu_s += row["cpu_s"]
         if is_guided:
-            guidance.add(row)
+            guidance.add(number, row)
         if not row["error"] and seen_by(MONITOR, row):
             break
     else:
@@ -111,7 +111,7 @@ def _features(repetitions: int, first_repetition: int, runs: int) -> int:
             for number in range(first, first + runs):
                 row = _run(guidance, experiment, number, is_guided=True)
                 cpu_s += row["cpu_s"]
-                guidance.add(row)
+                guidance.add(number, row)
             numbers = {"first_seed": first, "way": way, "cpu_s": round(cpu_s, 1)}
             print(json.dumps({**numbers, "features": guidance.counts.curve}), flush=True)
     return 0

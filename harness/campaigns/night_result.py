@@ -220,4 +220,6 @@ def _job(job: JobSummary) -> dict[str, Any]:
         "is_simulated": job.job.is_simulated,
         "is_unknown": bool(reasons),
         "unknown_reasons": reasons,
+        "features": job.features,
+        "mutants": job.mutants,
     }

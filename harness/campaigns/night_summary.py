@@ -66,6 +66,8 @@ class JobSummary:
         rate: How many of these had one of its findings again, of those that were judged.
         nondeterministic: Simulated runs that did not repeat.
         effects: What the faults of the runs did.
+        features: What no run of the job before had reached, if the job is guided.
+        mutants: How many of the runs are mutants.
     """
 
     job: Job
@@ -87,6 +89,8 @@ class JobSummary:
     rate: Rate = Rate()
     nondeterministic: int = 0
     effects: CampaignEffects = field(default_factory=CampaignEffects)
+    features: int = 0
+    mutants: int = 0
 
     @property
     def shows_nothing(self) -> bool:
@@ -126,6 +130,8 @@ class JobSummary:
         self.replayed += replayed
         self.nondeterministic += is_nondeterministic(row)
         self.effects.add(row)
+        self.features += len(row.get("new_features", ()))
+        self.mutants += "search" in row
         if row["error"]:
             self.errors += 1
             return

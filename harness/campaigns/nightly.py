@@ -19,7 +19,8 @@ from typing import Any
 from harness.campaigns.compare import Workers
 from harness.campaigns.crew import Crew, Request, Row, night_crew
 from harness.campaigns.engine import Engine, Meter, duration_text
-from harness.campaigns.files import JOBS_FILE, ROWS_FILE, RUNS_FOLDER, SHRUNK_PREFIX
+from harness.campaigns.files import CORPUS_FOLDER, JOBS_FILE, ROWS_FILE, RUNS_FOLDER, SHRUNK_PREFIX
+from harness.campaigns.guided.night import GuidedJobs
 from harness.campaigns.kept_runs import is_failing, remove_all_but, stored_run
 from harness.campaigns.nightly_plan import PlannedJob
 from harness.campaigns.nights import Night, planned_runs, runs_in_order
@@ -147,12 +148,20 @@ class NightSource:
         budget: The time that is left.
         durations: How long runs take.
         repeats: Repeats of real runs; they come before other real runs.
+        guided: What the runs of guided jobs are.
     """
 
     def __init__(
-        self, night: Night, rows: RowLog, budget: Budget, durations: Durations, repeats: Repeats
+        self,
+        night: Night,
+        rows: RowLog,
+        budget: Budget,
+        durations: Durations,
+        repeats: Repeats,
+        guided: GuidedJobs,
     ) -> None:
         self._night = night
+        self._guided = guided
         self._budget = budget
         self._durations = durations
         self._repeats = repeats
@@ -181,15 +190,17 @@ class NightSource:
         return following is not None and self._fits(following, 0.0)
 
     def take(self, count: int, *, real: bool) -> list[Request]:
-        """Returns the next requests that fit, one after the other."""
+        """Returns the next requests that fit, one after the other; fewer while one depends on runs under way."""
         taken: list[Request] = []
         before_s = 0.0
         while len(taken) < count:
             following = self._following(real=real)
             if following is None or not self._fits(following, before_s):
                 break
+            if not self._guided.is_ready(following):
+                break
             before_s += self._durations.expected_s(following["arm"])
-            taken.append(self._dated(following))
+            taken.append(self._guided.request(self._dated(following)))
             if "repeat" in following:
                 self._repeats.take()
             else:
@@ -260,6 +271,7 @@ class NightLedger:
         budget: The time that is left.
         durations: Learns from every row.
         repeats: Learns which runs have to be repeated.
+        guided: Learns what the runs of guided jobs reached.
         meter: Shows the progress.
     """
 
@@ -270,10 +282,12 @@ class NightLedger:
         budget: Budget,
         durations: Durations,
         repeats: Repeats,
+        guided: GuidedJobs,
         meter: Meter,
     ) -> None:
         self.spent_s = 0.0
         self._repeats = repeats
+        self._guided = guided
         self._keep = night.keep_failing
         self._root = directory / RUNS_FOLDER
         self._directory = directory
@@ -284,7 +298,8 @@ class NightLedger:
         self._stored: set[str] = set()
 
     def stamp(self, row: Row) -> None:
-        """Adds `job`, `at_s` (time spent when the run ended) and `stored` (where it is, if it is)."""
+        """Adds `job`, `at_s` (time spent when the run ended), `stored` (where it is) and what guidance needs."""
+        self._guided.stamp(row)
         row["job"] = row["arm"]
         row["at_s"] = round(self._budget.spent_s, 3)
         row["stored"] = ""
@@ -303,6 +318,7 @@ class NightLedger:
         self.spent_s = max(self.spent_s, row["at_s"])
         self._durations.add(row["arm"], row["wall_s"])
         self._repeats.notice(row)
+        self._guided.notice(row)
         if row.get("findings") and ENVIRONMENTS[row["on"]].is_simulated:
             self._budget.keep_for_shrinking()
         self._meter.notice(row)
@@ -382,15 +398,16 @@ def run_night(
     """
     durations = Durations(night)
     repeats = Repeats(night.jobs)
+    guided = GuidedJobs(night, directory)
     meter = NightMeter(progress, night, budget)
-    ledger = NightLedger(night, directory, budget, durations, repeats, meter)
+    ledger = NightLedger(night, directory, budget, durations, repeats, guided, meter)
     with RowLog(directory, ledger.notice) as rows:
         if rows.damage:
             progress.message(f"{rows.damage}; those runs are repeated")
         if len(rows):
             budget.resume(ledger.spent_s)
         ledger.clean()
-        source = NightSource(night, rows, budget, durations, repeats)
+        source = NightSource(night, rows, budget, durations, repeats, guided)
         meter.start()
         try:
             crew = _crew(night, directory, workers, source)
@@ -426,10 +443,14 @@ def night_result(night: Night, directory: Path) -> dict[str, Any]:
     totals = {job.name: ArmTotals() for job in night.jobs}
     attention = Attention()
     alarms: list[dict[str, Any]] = []
+    mutants: dict[tuple[str, int], str] = {}
     replayed = repeats = 0
     for row in whole_rows(directory / ROWS_FILE):
         totals[row["arm"]].add(row)
         attention.add(row)
+        if "file" in row.get("search", {}):
+            path = directory.resolve() / CORPUS_FOLDER / row["search"]["file"]
+            mutants[(row["arm"], row["seed"])] = run_command(path, row["search"]["root_seed"])
         replayed += bool(row["replayed"])
         repeats += row.get("repeat", 0) > 0
         if row["replayed"] not in ("", SAME) and len(alarms) < ALARMS_MAX:
@@ -440,7 +461,8 @@ def night_result(night: Night, directory: Path) -> dict[str, Any]:
     }
     failing = attention.to_json()
     for item in failing:
-        item["command"] = run_command(files[item["arm"]], item["seed"])
+        command = mutants.get((item["arm"], item["seed"]))
+        item["command"] = command or run_command(files[item["arm"]], item["seed"])
         stored = stored_run(directory, item)
         item["run"] = "" if stored is None else stored.relative_to(directory).as_posix()
         has_report = stored is not None and RunFiles(stored).report.is_file()

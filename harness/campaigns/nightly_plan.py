@@ -12,8 +12,7 @@ A job has an experiment or a scripted scenario. Its kind follows from that, and 
 2. `scripted`: it names a scenario. Each runs once.
 3. `random`: all others share the rest of the night by their weights.
 
-A search that is guided by what it has covered would be a fourth kind, and reducing a failing schedule a job that
-follows a finding.
+A random job of the simulation may be `guided`: part of its runs are mutants of runs that reached something new.
 
 A misspelt key gets a suggestion, and every error names the line.
 """
@@ -28,6 +27,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from harness.campaigns.guided.guidance import check_guidable
 from harness.campaigns.real_runs import HANG_FACTOR
 from harness.errors import UsageError
 from harness.names import unknown_name
@@ -44,6 +44,8 @@ DEFAULT_PLAN = BUILT_IN / "nightly.toml"
 REGRESSION, SCRIPTED, RANDOM = "regression", "scripted", "random"
 KINDS = (REGRESSION, SCRIPTED, RANDOM)
 """In the order in which they run."""
+
+_FIXED = {REGRESSION: "'seeds'", SCRIPTED: "a scenario"}
 
 REPEATS = 5
 """Five repeats of a run of a minute take five minutes. If all of them have the finding, it occurs in at least 57 %
@@ -64,6 +66,7 @@ class NightlyJob:
         profiles: The job runs with each of these; the experiment's own by default.
         seeds: Run these, once, instead of drawing seeds.
         weight: Share of the runs of its world, relative to the other random jobs.
+        guided: Per cent of its runs that are mutants of runs that reached something new.
         repeats: How often a real run with a finding is repeated.
         hang_factor: A real run hangs after this many times its planned length (`harness.campaigns.real_runs`).
     """
@@ -77,6 +80,7 @@ class NightlyJob:
     hosts: str = ""
     seeds: tuple[int, ...] = ()
     weight: Annotated[float, Meta(gt=0, le=1e6)] = 1.0
+    guided: Annotated[int, Meta(ge=0, le=100)] = 0
     repeats: Annotated[int, Meta(ge=0, le=1000)] = REPEATS
     hang_factor: Annotated[float, Meta(gt=0, le=1000)] = HANG_FACTOR
 
@@ -96,6 +100,7 @@ class PlannedJob:
         experiment: What runs.
         weight: Its share among the random jobs.
         seeds: The seeds to run; empty if they are drawn.
+        guided: The share of its runs that are mutants of runs that reached something new.
         repeats, hang_factor: As in the plan; without effect on simulated runs.
     """
 
@@ -104,6 +109,7 @@ class PlannedJob:
     experiment: Experiment
     weight: float
     seeds: tuple[int, ...] = ()
+    guided: float = 0.0
     repeats: int = REPEATS
     hang_factor: float = HANG_FACTOR
 
@@ -205,10 +211,16 @@ def _resolved(job: NightlyJob, folder: Path) -> list[PlannedJob]:
         raise UsageError("give it either an experiment or a scenario")
     for seed in job.seeds:
         check_seed(seed)
+    if job.guided and job.kind != RANDOM:
+        raise UsageError(
+            f"only a job that draws its seeds can be guided, and it has {_FIXED[job.kind]}"
+        )
     planned = []
     for scenario in _scenarios(job):
         for profile in job.profiles or (None,):
             experiment = _experiment(job, scenario, profile, folder)
+            if job.guided:
+                check_guidable(experiment, "guided")
             words = [job.name]
             words += [scenario.partition(":")[2]] if scenario != job.scenario else []
             words += [experiment.profile] if len(job.profiles) > 1 else []
@@ -219,6 +231,7 @@ def _resolved(job: NightlyJob, folder: Path) -> list[PlannedJob]:
                     experiment=experiment,
                     weight=job.weight / max(len(job.profiles), 1),
                     seeds=job.seeds,
+                    guided=job.guided / 100,
                     repeats=job.repeats,
                     hang_factor=job.hang_factor,
                 )

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from harness.campaigns.files import NIGHT_PREFIX, NIGHTLY, PLAN_FILE, ROWS_FILE
+from harness.campaigns.files import CORPUS_FOLDER, NIGHT_PREFIX, NIGHTLY, PLAN_FILE, ROWS_FILE
 from harness.campaigns.kept_runs import is_failing
 from harness.campaigns.night import night_order
 from harness.campaigns.nightly_plan import RANDOM, REGRESSION, REPEATS, SCRIPTED, PlannedJob
@@ -25,6 +25,7 @@ from harness.campaigns.real_runs import HANG_FACTOR
 from harness.campaigns.row_log import whole_rows
 from harness.errors import HistoryError, UsageError
 from harness.runs import experiment_file as experiments
+from harness.runs.experiment import Experiment
 from results.store import read_json
 
 EARLIER_NIGHTS = 7
@@ -77,7 +78,9 @@ class Night:
     def draw_key(self) -> str:
         """What the seeds are derived from: the night, and the jobs that draw seeds."""
         jobs = [
+            # Nights of earlier versions were never guided.
             [job.name, job.kind, job.weight, experiments.to_data(job.experiment)]
+            + ([job.guided] if job.guided else [])
             for job in self.jobs
             if job.kind != REGRESSION
         ]
@@ -114,6 +117,7 @@ def _job_json(job: PlannedJob) -> dict[str, Any]:
         "kind": job.kind,
         "weight": job.weight,
         "seeds": list(job.seeds),
+        "guided": job.guided,
         "repeats": job.repeats,
         "hang_factor": job.hang_factor,
         "system": job.experiment.system,
@@ -157,6 +161,7 @@ def load_night(directory: Path) -> Night:
                     weight=float(job["weight"]),
                     seeds=tuple(int(seed) for seed in job["seeds"]),
                     # Nights of earlier versions lack them.
+                    guided=float(job.get("guided", 0.0)),
                     repeats=int(job.get("repeats", REPEATS)),
                     hang_factor=float(job.get("hang_factor", HANG_FACTOR)),
                 )
@@ -285,10 +290,18 @@ def with_earlier_findings(night: Night, root: Path) -> Night:
                 and groups.get(group, 0) < EARLIER_PER_GROUP
             ):
                 groups[group] = groups.get(group, 0) + 1
-                old = earlier.job(row["arm"])
+                old, seed = earlier.job(row["arm"]), row["seed"]
+                if "search" in row:
+                    mutant = _mutant(directory / CORPUS_FOLDER / str(row["search"].get("file")))
+                    if mutant is None:
+                        continue
+                    old, seed = replace(old, experiment=mutant), row["search"]["root_seed"]
+                    name = f"{row['arm']}, mutant {row['seed']} (of {earlier.night})"
                 if name not in jobs:
-                    jobs[name] = replace(old, name=name, kind=REGRESSION, seeds=(), weight=0.0)
-                regressions.append(Regression(job=name, seed=row["seed"], night=earlier.night))
+                    jobs[name] = replace(
+                        old, name=name, kind=REGRESSION, seeds=(), weight=0.0, guided=0.0
+                    )
+                regressions.append(Regression(job=name, seed=seed, night=earlier.night))
     expected_s = {name: sum(all_s) / len(all_s) for name, all_s in seconds.items() if name in jobs}
     return replace(
         night,
@@ -296,6 +309,14 @@ def with_earlier_findings(night: Night, root: Path) -> Night:
         regressions=tuple(regressions),
         expected_s={**expected_s, **night.expected_s},
     )
+
+
+def _mutant(path: Path) -> Experiment | None:
+    """Returns the experiment of a mutant; None if it cannot be read, because the night ran elsewhere."""
+    try:
+        return experiments.load(path)
+    except UsageError:
+        return None
 
 
 def _name_tonight(job: PlannedJob, night: str, jobs: Mapping[str, PlannedJob]) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.campaigns.files import (
+    CORPUS_FOLDER,
     JOBS_FILE,
     NIGHT_PAGE,
     NIGHT_PREFIX,
@@ -185,7 +186,8 @@ def _night_removal(night: Path, runs: Iterable[Path]) -> Removal:
     known = [
         path
         for path in night.iterdir()
-        if path.is_file() and (path.name in _NIGHT_FILES or _JOB_FILE.fullmatch(path.name))
+        if (path.is_file() and (path.name in _NIGHT_FILES or _JOB_FILE.fullmatch(path.name)))
+        or (_is_directory(path) and path.name == CORPUS_FOLDER)
     ]
     inside = list(runs)
     for run in inside:

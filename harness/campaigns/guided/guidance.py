@@ -139,6 +139,7 @@ class Guidance:
         experiment: What its runs draw from.
         first: The number of its first run.
         share: The share of runs that are mutants.
+        seed_of: The seed with which a number is drawn; the number itself without it.
         keep: Called with every new or failing run and what repeats it, once a process, when its generation closes.
 
     Attributes:
@@ -156,6 +157,7 @@ class Guidance:
         first: int,
         *,
         share: float = DEFAULT_SHARE,
+        seed_of: Callable[[int], int] = int,
         keep: Callable[[Entry, Trial], None] = lambda *_: None,
     ) -> None:
         check_guidable(experiment)
@@ -170,6 +172,7 @@ class Guidance:
         self._experiment = experiment
         self._first = first
         self._share = share
+        self._seed_of = seed_of
         self._keep = keep
         self._tree = RandomTree(first)
         self._by_number: dict[int, Entry] = {}
@@ -204,9 +207,8 @@ class Guidance:
             return entry.step
         return self._steps.get(self._generation(number), {}).get(number)
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Takes the row of a run, which has `coverage` and `margins` unless it ended in an error."""
-        number = row["seed"]
+    def add(self, number: int, row: Mapping[str, Any]) -> None:
+        """Takes the row of the run with a number; it has `coverage` and `margins` unless it ended in an error."""
         if self._generation(number) < self._closed:
             return
         failing = is_failing(row)
@@ -341,22 +343,28 @@ class Guidance:
     def _parent(self, entry: Entry) -> tuple[Trial, Mapping[str, Any]]:
         if entry.step is not None:
             return entry.step.mutant.trial, entry.step.mutant.drawn
-        experiment, drawn = resolve(self._experiment, entry.number)
-        schedule = unscaled(planned_schedule(experiment, entry.number), experiment)
-        return explicit(experiment, schedule, entry.number), drawn
+        seed = self._seed_of(entry.number)
+        experiment, drawn = resolve(self._experiment, seed)
+        schedule = unscaled(planned_schedule(experiment, seed), experiment)
+        return explicit(experiment, schedule, seed), drawn
 
 
-def check_guidable(experiment: Experiment) -> None:
-    """Raises `UsageError` unless an experiment is simulated and draws its faults."""
+def check_guidable(experiment: Experiment, option: str = "--guided") -> None:
+    """Raises `UsageError` unless an experiment is simulated and draws its faults.
+
+    Args:
+        experiment: The experiment.
+        option: What the sentence advises to leave out.
+    """
     if not experiment.environment.is_simulated:
         raise UsageError(
-            f"the experiment runs on {experiment.on!r}, and only simulated runs can be guided; leave out --guided"
+            f"the experiment runs on {experiment.on!r}, and only simulated runs can be guided; leave out {option}"
         )
     nemesis = experiment.nemesis
     if experiment.schedule or experiment.scenario or not (nemesis.faults or nemesis.templates):
         raise UsageError(
             "only random faults can be guided, and the experiment has none; set nemesis.faults, or leave out "
-            "--guided"
+            f"{option}"
         )
 
 

@@ -74,7 +74,7 @@ def searched(order: Sequence[int]) -> tuple[list[Any], Guidance]:
         requests = [request_of(guidance, number) for number in numbers]
         what += requests
         for position in order:
-            guidance.add(answer(requests[position]))
+            guidance.add(numbers[position], answer(requests[position]))
     assert kept == [entry.number for entry in guidance.corpus]
     return what, guidance
 
@@ -94,9 +94,9 @@ def test_a_generation_is_known_before_the_last_one_has_ended() -> None:
     with pytest.raises(ValueError, match="depends on runs"):
         guidance.step(2 * GENERATION)
     for number in range(1, GENERATION):
-        guidance.add(answer(request_of(guidance, number)))
+        guidance.add(number, answer(request_of(guidance, number)))
     assert not guidance.is_ready(2 * GENERATION)
-    guidance.add(answer(request_of(guidance, 0)))
+    guidance.add(0, answer(request_of(guidance, 0)))
     assert guidance.is_ready(3 * GENERATION - 1)
 
 

@@ -10,6 +10,7 @@ from checkers.spark import SparkOptions
 from harness.campaigns import nightly
 from harness.campaigns.compare import Workers
 from harness.campaigns.crew import Crew
+from harness.campaigns.guided.night import GuidedJobs
 from harness.campaigns.nightly import Budget, Durations, NightSource, run_night
 from harness.campaigns.nights import Night, planned_runs, store_night
 from harness.campaigns.repeats import Repeats
@@ -88,7 +89,9 @@ def test_no_run_starts_that_would_end_too_late(tmp_path: Path) -> None:
     night = made_up_night(budget_s=100.0, expected_s={"much": 40.0, "old": 4.0, "real": 10.0})
     with RowLog(tmp_path) as rows:
         budget, durations = Budget(100.0, clock=clock), Durations(night)
-        source = NightSource(night, rows, budget, durations, Repeats(night.jobs))
+        source = NightSource(
+            night, rows, budget, durations, Repeats(night.jobs), GuidedJobs(night, tmp_path)
+        )
         assert budget.left_s == 98
         assert [one["arm"] for one in source.take(3, real=False)] == ["old", "old", "script"]
         clock.now_s += 47
@@ -108,7 +111,9 @@ def test_a_deadline_is_passed_to_workers(tmp_path: Path, monkeypatch: pytest.Mon
     night = made_up_night(budget_s=100.0, expected_s={"old": 8.0})
     with RowLog(tmp_path) as rows:
         budget = Budget(100.0, clock=Clock())
-        source = NightSource(night, rows, budget, Durations(night), Repeats(night.jobs))
+        source = NightSource(
+            night, rows, budget, Durations(night), Repeats(night.jobs), GuidedJobs(night, tmp_path)
+        )
         (request,) = source.take(1, real=False)
         assert request["start_before"] == 5000 + 98 - 10
         assert (request["keep"], request["replay"]) == (True, True)
@@ -116,7 +121,14 @@ def test_a_deadline_is_passed_to_workers(tmp_path: Path, monkeypatch: pytest.Mon
         assert (real["experiment"]["on"], real["replay"]) == ("local", False)
     counted = made_up_night(budget_s=None, runs=9)
     with RowLog(tmp_path) as rows:
-        source = NightSource(counted, rows, Budget(None), Durations(counted), Repeats(counted.jobs))
+        source = NightSource(
+            counted,
+            rows,
+            Budget(None),
+            Durations(counted),
+            Repeats(counted.jobs),
+            GuidedJobs(counted, tmp_path),
+        )
         assert "start_before" not in source.take(1, real=False)[0]
 
 
