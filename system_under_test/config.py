@@ -42,11 +42,6 @@ class Features:
     bump_leader_epoch_on_isr_shrink: bool = False
     last_known_leader: bool = True
     last_known_leader_must_be_alive: bool = True
-    recreates_offline_replicas: bool = True
-    """Whether a broker that starts without one of its log directories creates empty logs for the replicas in it.
-
-    Brokers report their directories to the controller since 3.7 (KIP-858).
-    """
     pre_vote: bool = True
     reassignment_waits_for: str = "target"
     """Replicas that must be in the ISR before a reassignment completes: "added" (before KAFKA-15665, Kafka 3.8),
@@ -101,7 +96,6 @@ PROFILES: dict[str, Features] = {
         isr_broker_epoch_check=False,
         shutdown_detection="none",
         bump_leader_epoch_on_isr_shrink=True,
-        recreates_offline_replicas=False,
         pre_vote=False,
         reassignment_waits_for="added",
         caps_min_isr=False,
@@ -119,7 +113,6 @@ PROFILES: dict[str, Features] = {
         transaction_version=0,
         hw_min_isr_gate=False,
         shutdown_detection="none",
-        recreates_offline_replicas=False,
         pre_vote=False,
         reassignment_waits_for="added",
         caps_min_isr=False,

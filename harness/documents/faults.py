@@ -136,9 +136,9 @@ off.
 
 `truncate_file` cuts the newest segment of the largest partition log, at most to nothing. The metadata
 log is never cut. `log_dir_error` and `wipe_log_dir` need brokers with several log directories
-(`cluster.log_dirs`), so only the simulation has them. A broker that was started without a directory may have
-created empty logs in another one, and would not start with two logs of one replica. So healing `log_dir_error`
-removes the older ones, as an operator does.
+(`cluster.log_dirs`), so only the simulation has them. A replica that was assigned to the broker again meanwhile
+has a log in another directory, and the broker would not start with two logs of one replica. So healing
+`log_dir_error` removes the older ones, as an operator does.
 """,
     ),
     Group.ADMIN: (

@@ -89,10 +89,6 @@ _ROWS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     ),
     "last_known_leader": ("the last-known leader may be elected (ELR-8)", _flag),
     "last_known_leader_must_be_alive": ("only if it is alive (KAFKA-19522)", _flag),
-    "recreates_offline_replicas": (
-        "a broker that starts without a log directory creates empty logs for the replicas in it (DIR-4)",
-        _flag,
-    ),
     "pre_vote": ("Raft's pre-vote (KIP-996)", _flag),
     "reassignment_waits_for": (
         "which replicas must be in the ISR before a reassignment completes (REAS-1)",

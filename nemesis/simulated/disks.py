@@ -305,9 +305,10 @@ def _break_one(disks: BrokenDisks, node: SimNode, begin: Callable[[SimDisk], Dis
 def _remove_older_copies(disk: SimDisk, failed: str) -> list[str]:
     """Removes the logs of a directory that failed which the broker has created anew in another one.
 
-    A broker that starts without a directory creates empty logs elsewhere (DIR-4), and refuses to start once it
-    finds two logs of one replica. Kafka's error message tells the operator to remove the one in the directory that
-    failed. What a move left unfinished, the broker itself removes.
+    A replica that is assigned to the broker again, while the directory with its old log is away, is created
+    elsewhere. The broker refuses to start once it finds two logs of one replica. Kafka's error message tells the
+    operator to remove the one in the directory that failed. What a move left unfinished, the broker itself
+    removes.
 
     Returns:
         Their paths.

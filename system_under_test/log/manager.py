@@ -83,10 +83,6 @@ class LogManager:
         self._observer = observer or SilentObserver()
         self._rules = config.rules
         self.config_of: Callable[[str], LogConfig] = lambda _: config.log
-        # DIR-4: what Kafka does, from the release on whose brokers report their directories.
-        self._creates_beside_offline = (
-            config.features.recreates_offline_replicas or not config.rules("DIR-4")
-        )
         self._directories: list[LogDirectory] = []
         self.offline_directories: tuple[str, ...] = ()
         self.on_directory_failed: DirectoryFailed | None = None
@@ -284,7 +280,7 @@ class LogManager:
         is_new = assigned == UNASSIGNED_DIRECTORY
         # DIR-4: a replica that is not new has a log, and it may be in the directory that cannot be read. An empty
         # one would look like the whole replica.
-        if self.offline_directories and not is_new and not self._creates_beside_offline:
+        if self.offline_directories and not is_new and self._rules("DIR-4"):
             raise OfflineDirectoryError(
                 errno.EIO,
                 f"the log of {key[0]}-{key[1]} may be in {', '.join(self.offline_directories)}, "

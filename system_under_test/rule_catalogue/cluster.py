@@ -65,9 +65,8 @@ _DIRECTORIES = (
     ),
     switchable(
         "DIR-4",
-        "A broker with an offline directory creates no empty log for a replica that may have its log there. Kafka "
-        "creates one if the directory was offline at the start.",
-        "this project, KAFKA-16234",
+        "A broker with an offline directory creates no empty log for a replica that may have its log there.",
+        "KAFKA-16234, `Partition.createLogInAssignedDirectoryId`",
     ),
     switchable(
         "DIR-5",

@@ -4,6 +4,8 @@ Every broker has two directories. The replicas begin in the first one, which als
 moves a replica to the second one before that one fails.
 """
 
+import pytest
+
 from harness.defects.playing import Ending, play
 from harness.defects.schedules.directories import expect_soon, the_last_members_directory_breaks
 from harness.defects.story import Plot, Story
@@ -132,19 +134,12 @@ def a_broker_starts_without_a_directory(story: Story) -> None:
 
 
 @shows("DIR-4")
-def test_an_empty_log_beside_an_offline_directory_leads_without_dir_4() -> None:
-    profile = "kafka-3.6"
+@pytest.mark.parametrize("profile", ["kafka-3.6", "kafka-4.0"])
+def test_an_empty_log_beside_an_offline_directory_leads_without_dir_4(profile: str) -> None:
+    """With ELR on, the unclean start excludes the broker from elections."""
     assert play_with_two(a_broker_starts_without_a_directory, profile=profile).is_clean
     ending = play_with_two(
         a_broker_starts_without_a_directory, "DIR-4", profile=profile, is_watched=False
-    )
-    assert "A" in ending.codes, ending
-
-
-def test_kafka_creates_an_empty_log_beside_an_offline_directory() -> None:
-    """The profile needs no defect for it; with ELR on, the unclean start excludes the broker from elections."""
-    ending = play_with_two(
-        a_broker_starts_without_a_directory, profile="kafka-4.0", is_watched=False
     )
     assert "A" in ending.codes, ending
 
