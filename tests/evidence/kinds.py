@@ -21,6 +21,7 @@ SEED = 20
 EXAMPLES = ("cluster-changes", "one-isolated-follower", "power-cuts", "all-faults")
 EXAMPLES_WITH_GROUPS = ("consumer-group",)
 LONG_EXAMPLE = "long-all-faults"
+KNOWN_ANOMALIES = (["divergent-replicas"], ["stuck"])
 KNOWN_FINDING = (
     "invalid on a posix-strict disk only (docs/findings/recovery-keeps-truncated-records.md)"
 )
@@ -121,7 +122,7 @@ def _add_swarm(cases: Cases, name: str, first: int, count: int) -> None:
             cases.unknown[reason] = cases.unknown.get(reason, 0) + 1
         elif row["verdict"] != "valid" or row["violations"] or row["error"]:
             ids = [one["id"] for one in row["anomalies"] if one["judgement"] == "forbidden"]
-            if ids == ["divergent-replicas"] and _is_valid_on_ext4(name, row["seed"]):
+            if ids in KNOWN_ANOMALIES and _is_valid_on_ext4(name, row["seed"]):
                 reason = f"{name}: {KNOWN_FINDING}"
                 cases.unknown[reason] = cases.unknown.get(reason, 0) + 1
                 continue

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.contracts.verdict import Validity
+from harness.contracts.verdict import Judgement, Validity
 from harness.runs import experiment_file as experiments
 from harness.runs.judge import judge_result
 from harness.runs.simulated import simulate
@@ -25,3 +25,11 @@ def test_recovery_keeps_truncated_records_where_an_fsync_makes_one_file_durable(
     assert verdict.validity == validity
     found = {anomaly.id for anomaly in verdict.anomalies}
     assert ("divergent-replicas" in found) == (validity == Validity.INVALID)
+
+
+@pytest.mark.parametrize(("seed", "anomaly"), [(10, "divergent-replicas"), (107, "stuck")])
+def test_kept_records_show_in_the_example_with_power_cuts(seed: int, anomaly: str) -> None:
+    experiment = experiments.load(FOLDER.parents[1] / "examples" / "power-cuts.toml")
+    verdict, _ = judge_result(experiment, seed, simulate(experiment, seed))
+    forbidden = {one.id for one in verdict.anomalies if one.judgement == Judgement.FORBIDDEN}
+    assert forbidden == {anomaly}
