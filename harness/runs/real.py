@@ -372,7 +372,7 @@ def _request(
         brokers=cluster.brokers,
         controllers=cluster.controllers if system.has_controllers else 0,
         clients=SCENARIO_CLIENTS if experiment.scenario else experiment.workload.client_hosts + 1,
-        disk=cluster.disk,
+        disk=cluster.filesystem,
         inventory=Path(experiment.inventory),
         logs_to=directory / NODES_FOLDER,
         add_row=add_row,

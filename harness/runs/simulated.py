@@ -26,7 +26,7 @@ from harness.environments.simulated.world import reference_world, violation_of
 from harness.errors import UsageError
 from harness.history.digest import digest_of
 from harness.history.writer import HistoryWriter
-from harness.runs.experiment import Experiment
+from harness.runs.experiment import DRAWN, Experiment
 from harness.runs.phases import Phases, Progress
 from harness.runs.planned import planned_schedule
 from harness.runs.promises import record_end, record_promises
@@ -60,10 +60,12 @@ LIGHT = replace(
 def weather_of(experiment: Experiment, seed: int) -> Weather:
     """Returns the weather of a run."""
     if experiment.weather == "calm":
-        return replace(CALM, disk_profile=experiment.cluster.disk)
+        return replace(CALM, disk_profile=experiment.cluster.filesystem)
     if experiment.weather == "light":
-        return replace(LIGHT, disk_profile=experiment.cluster.disk)
+        return replace(LIGHT, disk_profile=experiment.cluster.filesystem)
     drawn = draw_weather(RandomTree(seed).stream("weather"))
+    if experiment.cluster.disk != DRAWN:
+        drawn = replace(drawn, disk_profile=experiment.cluster.disk)
     if experiment.timings == "fast":
         # Timeouts are a tenth of Kafka's, so the world must be ten times as quick to be as bad.
         drawn = replace(

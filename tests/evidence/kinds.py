@@ -5,14 +5,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
-from unittest.mock import patch
 
 from harness.campaigns.worker import run_seed
-from harness.runs import experiment_file, simulated
-from harness.simulation.weather import Weather, draw_weather
+from harness.runs import experiment_file
 from tests.property import brute_force, election_runs, model_brute_force, transaction_histories
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,15 +130,9 @@ def _add_swarm(cases: Cases, name: str, first: int, count: int) -> None:
 
 def _is_valid_on_ext4(name: str, seed: int) -> bool:
     """Whether an example that was invalid is not on a disk that keeps the order of truncations and fsyncs."""
-
-    def with_ext4(stream: Random) -> Weather:
-        return replace(draw_weather(stream), disk_profile="ext4")
-
     experiment = experiment_file.load(ROOT / f"examples/{name}.toml", on="simulation")
-    data = experiment_file.to_data(experiment)
-    request = {"experiment": data, "seed": seed, "arm": "ext4", "run": "ext4", "keep": False}
-    with patch.object(simulated, "draw_weather", with_ext4):
-        row = run_seed(request)
+    data = experiment_file.to_data(experiment_file.vary(experiment, "cluster.disk", "ext4"))
+    row = run_seed({"experiment": data, "seed": seed, "arm": "ext4", "run": "ext4", "keep": False})
     return bool(row["verdict"] == "valid" and not row["error"])
 
 

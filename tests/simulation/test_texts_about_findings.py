@@ -33,3 +33,6 @@ def test_kept_records_show_in_the_example_with_power_cuts(seed: int, anomaly: st
     verdict, _ = judge_result(experiment, seed, simulate(experiment, seed))
     forbidden = {one.id for one in verdict.anomalies if one.judgement == Judgement.FORBIDDEN}
     assert forbidden == {anomaly}
+    experiment = experiments.vary(experiment, "cluster.disk", "ext4")
+    verdict, _ = judge_result(experiment, seed, simulate(experiment, seed))
+    assert verdict.validity == Validity.VALID
