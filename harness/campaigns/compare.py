@@ -111,7 +111,7 @@ def swarm_plan(
         seeds: How many runs.
         first_seed: The number of the first one.
         keep_failing: How many failing runs are stored whole.
-        guided: The share of runs that are mutants of new runs; 0 for none.
+        guided: The share of runs that are mutations of new runs; 0 for none.
 
     Raises:
         UsageError: The experiment has no random faults that could be guided.

@@ -67,7 +67,7 @@ class JobSummary:
         nondeterministic: Simulated runs that did not repeat.
         effects: What the faults of the runs did.
         features: What no run of the job before had reached, if the job is guided.
-        mutants: How many of the runs are mutants.
+        mutants: How many of the runs are mutated.
     """
 
     job: Job

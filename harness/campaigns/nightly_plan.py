@@ -12,7 +12,7 @@ A job has an experiment or a scripted scenario. Its kind follows from that, and 
 2. `scripted`: it names a scenario. Each runs once.
 3. `random`: all others share the rest of the night by their weights.
 
-A random job of the simulation may be `guided`: part of its runs are mutants of runs that reached something new.
+A random job of the simulation may be `guided`: part of its runs are mutations of runs that reached something new.
 
 A misspelt key gets a suggestion, and every error names the line.
 """
@@ -66,7 +66,7 @@ class NightlyJob:
         profiles: The job runs with each of these; the experiment's own by default.
         seeds: Run these, once, instead of drawing seeds.
         weight: Share of the runs of its world, relative to the other random jobs.
-        guided: Per cent of its runs that are mutants of runs that reached something new.
+        guided: Per cent of its runs that are mutations of runs that reached something new.
         repeats: How often a real run with a finding is repeated.
         hang_factor: A real run hangs after this many times its planned length (`harness.campaigns.real_runs`).
     """
@@ -100,7 +100,7 @@ class PlannedJob:
         experiment: What runs.
         weight: Its share among the random jobs.
         seeds: The seeds to run; empty if they are drawn.
-        guided: The share of its runs that are mutants of runs that reached something new.
+        guided: The share of its runs that are mutations of runs that reached something new.
         repeats, hang_factor: As in the plan; without effect on simulated runs.
     """
 

@@ -296,7 +296,7 @@ def with_earlier_findings(night: Night, root: Path) -> Night:
                     if mutant is None:
                         continue
                     old, seed = replace(old, experiment=mutant), row["search"]["root_seed"]
-                    name = f"{row['arm']}, mutant {row['seed']} (of {earlier.night})"
+                    name = f"{row['arm']}, mutated {row['seed']} (of {earlier.night})"
                 if name not in jobs:
                     jobs[name] = replace(
                         old, name=name, kind=REGRESSION, seeds=(), weight=0.0, guided=0.0
@@ -312,7 +312,7 @@ def with_earlier_findings(night: Night, root: Path) -> Night:
 
 
 def _mutant(path: Path) -> Experiment | None:
-    """Returns the experiment of a mutant; None if it cannot be read, because the night ran elsewhere."""
+    """Returns the experiment of a mutated run; None if it cannot be read, because the night ran elsewhere."""
     try:
         return experiments.load(path)
     except UsageError:

@@ -34,7 +34,7 @@ class CampaignPlan:
         first_seed: The first of them.
         vary: What distinguishes the arms of a comparison, as `--vary` takes it.
         keep_failing: How many failing runs are stored whole.
-        guided: The share of runs that are mutants of new runs (`harness.campaigns.guided`); 0 for none.
+        guided: The share of runs that are mutations of new runs (`harness.campaigns.guided`); 0 for none.
         started: When the campaign began (`results.layout.utc_stamp`); part of the names of its stored runs.
         code: Version of the code (`harness.runs.code_version`).
     """

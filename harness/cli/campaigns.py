@@ -246,7 +246,7 @@ def guided_sentences(result: Mapping[str, Any]) -> list[str]:
     margins = ", ".join(f"{name} {margin}" for name, margin in guided["margins"].items())
     return [
         f"coverage: {guided['features']} features; {drawn['new']} of {drawn['runs']} drawn runs were new, and "
-        f"{mutants['new']} of {mutants['runs']} mutants",
+        f"{mutants['new']} of {mutants['runs']} mutated runs",
         *([f"smallest margins: {margins}"] if margins else []),
     ]
 

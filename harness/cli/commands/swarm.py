@@ -17,7 +17,7 @@ from harness.cli.options import (
 
 SEEDS = 1000
 DEFAULT_SHARE = 50
-"""Per cent of the runs of a guided swarm that are mutants."""
+"""Per cent of the runs of a guided swarm that are mutated."""
 
 
 def add_parser(commands: Subcommands) -> None:

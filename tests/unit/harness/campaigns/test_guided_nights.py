@@ -131,7 +131,7 @@ def test_a_mutant_that_failed_can_be_repeated_now_and_in_the_next_night(
         assert one["command"] == f"laststand run {path} --seed {search['root_seed']}"
         assert len(experiments.load(path).schedule) % 3 == 2, "what failed"
     night = with_earlier_findings(guided_night("2026-03-02", runs=20), tmp_path)
-    again = [one for one in night.regressions if "mutant" in one.job]
+    again = [one for one in night.regressions if "mutated" in one.job]
     assert again
     for one in again:
         job = night.job(one.job)
