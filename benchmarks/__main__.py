@@ -14,6 +14,7 @@ BENCHMARKS = (
     "bench_transactions",
     "bench_models",
     "wire",
+    "bench_messages",
     "bench_faults",
 )
 

@@ -10,6 +10,7 @@ results/runs/<experiment>/<yyyymmddThhmmssZ>-<seed>[-n]/
     history/          the history (docs/results.md describes its tables)
     shrink.json       of a shrunk run: what it was made from, how much smaller it is, and its cause
     metrics.jsonl     the metrics of real nodes over time
+    messages.parquet  the messages that the nodes of a real run recorded
     spark.log         what Spark logged, if it judged the run
     messages.json     the messages around the decisive moment, if `laststand report --messages` was called
     trace.json        the run for Perfetto, if `laststand trace` was called
@@ -47,7 +48,10 @@ RUN_FILES: dict[str, str] = {
     "changed, at most one per second and node: `at_ns`, `node`, `values` by series as Prometheus writes them, "
     "`gone` series; or `down` when the node went down",
     "spark.log": "what Spark logged, if a Spark job judged the run",
-    "messages.json": "the messages around the decisive moment, if `laststand report --messages` was called: "
+    "messages.parquet": "of a real run: the messages that its nodes recorded, one row each (table `messages` "
+    "below); the metadata of its schema has `remarks`, a JSON list of sentences on what is missing",
+    "messages.json": "of a simulated run: the messages around the decisive moment, if `laststand report "
+    "--messages` was called: "
     "`begin_ns`, `end_ns`, and per message `kind`, `src`, `dst`, `text`, `sent_ns`, `arrived_ns` (null if it did "
     "not arrive before the run ended)",
     "trace.json": "the run as a trace for Perfetto and chrome://tracing, if `laststand trace` was called",
@@ -142,8 +146,13 @@ class RunFiles:
 
     @property
     def messages(self) -> Path:
-        """The messages around the decisive moment."""
+        """The messages around the decisive moment of a simulated run."""
         return self.directory / "messages.json"
+
+    @property
+    def recorded_messages(self) -> Path:
+        """The messages that the nodes of a real run recorded."""
+        return self.directory / "messages.parquet"
 
     @property
     def spark_log(self) -> Path:

@@ -122,6 +122,7 @@ class _NodeProcess:
                 clock=clock,
                 limits=node_file.limits,
                 events_path=node_file.events_path,
+                messages_path=node_file.messages_path,
                 on_failure=self._fail,
             )
         except OSError as error:

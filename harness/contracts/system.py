@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from harness.contracts.administration import Action, ActionOutcome
 from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.host import ClientHost
+from harness.contracts.messages import NodeClock, NodeMessages
 from harness.contracts.metadata import CommittedMetadata
 from harness.contracts.space import Space
 from harness.contracts.violation import Violation
@@ -67,6 +68,7 @@ class Settings:
         profile, timings: As in an experiment.
         disabled_rules: Protocol rules that are switched off on purpose.
         with_events: Whether nodes write an event log that the harness follows.
+        with_messages: Whether nodes record the messages that matter; only with `RecordsMessages`.
         metrics_interval_ms: How often nodes write their metrics to that log, if they can; 0 for never.
         segment_bytes, flush_messages, unclean_leader_election: Kafka's settings of these names.
         log_dirs: How many log directories a broker has; more than one only with `SeveralLogDirs`.
@@ -78,6 +80,7 @@ class Settings:
     timings: str
     disabled_rules: tuple[str, ...] = ()
     with_events: bool = True
+    with_messages: bool = False
     metrics_interval_ms: int = 0
     segment_bytes: int = 1 << 30
     flush_messages: int = 2**53
@@ -184,6 +187,35 @@ class LogReader(Protocol):
 
         Raises:
             OSError: A file cannot be read.
+        """
+        ...
+
+
+@runtime_checkable
+class RecordsMessages(Protocol):
+    """What a system may have besides: its nodes record the messages that matter, for the space-time diagram.
+
+    No verdict depends on them.
+
+    Attributes:
+        message_files: Names of the files beside a node's files in which it records them.
+        records_messages_by_default: Whether runs record them if the experiment does not decide it. True only if
+            it costs little.
+    """
+
+    message_files: Sequence[str]
+    records_messages_by_default: bool
+
+    def recorded_messages(
+        self, node: Node, nodes: Sequence[Node], files: Mapping[str, bytes], clock: NodeClock
+    ) -> NodeMessages:
+        """Returns what a node recorded; damaged lines are left out.
+
+        Args:
+            node: Which one.
+            nodes: All nodes of the cluster.
+            files: Content of those of the `message_files` that exist, by name.
+            clock: The clocks of the node.
         """
         ...
 

@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from harness.history.parquet import CANONICAL_ORDER
-from harness.history.schema import PARTITIONED_TABLES, TABLES
+from harness.history.schema import MESSAGES, PARTITIONED_TABLES, TABLES
 from results.campaign_tables import NIGHT_TABLES
 from results.layout import CAMPAIGN_FILES, RUN_FILES
 
@@ -77,6 +77,22 @@ The rules are in `checkers/kernels/validation.py` and `harness/history/parquet.p
 that wrote its value is the anomaly `corrupt-record`.
 """
 
+_MESSAGES = """
+### Messages
+
+`messages.parquet`, beside `history/`: the messages that carry records, acknowledge them, change an ISR, keep a
+broker's session alive or take part in an election, of a real run whose nodes recorded them (key `record_messages`
+of an experiment); ordered by time. No verdict depends on it. Nodes of the reference system record both ends of a
+message. Between a client and a node only the node's end is known. Apache Kafka records only the end of the node
+that serves the request, to the millisecond, and only when the request is completed.
+
+    from results.message_table import read_messages
+    rows, remarks = read_messages(run_dir / "messages.parquet")
+
+| column | type | null | meaning |
+|---|---|---|---|
+"""
+
 _CAMPAIGN_TABLES = """
 ## Campaign tables
 
@@ -118,6 +134,8 @@ def document() -> str:
         lines.extend(["", f"### `{name}`", "", f"*{place}*; ordered by {order}", ""])
         lines.extend(["| column | type | null | meaning |", "|---|---|---|---|"])
         lines.extend(_row(field) for field in schema)
+    lines.append(_MESSAGES.rstrip("\n"))
+    lines.extend(_row(field) for field in MESSAGES)
     lines.append(_CAMPAIGN_TABLES.rstrip("\n"))
     for name, schema in NIGHT_TABLES.items():
         lines.extend(["", f"### Campaign table `{name}`", "", _ONE_ROW[name], ""])

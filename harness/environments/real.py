@@ -7,12 +7,13 @@ its end.
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.contracts.administration import Action, ActionOutcome
 from harness.contracts.cluster import HARNESS_HOST, Population, Topic
 from harness.contracts.host import ClientHost
+from harness.contracts.messages import NodeClock
 from harness.contracts.metadata import CommittedMetadata
 from harness.contracts.system import (
     CLOCK_EVENT,
@@ -33,6 +34,7 @@ from harness.contracts.system import (
 from harness.contracts.violation import Violation
 from harness.environments.client_host import SeededClientHost
 from harness.environments.observation.event_tail import EventTail, JoinedSources
+from harness.environments.observation.node_clock import ObservedClock
 from harness.environments.request import ClusterRequest
 from harness.simulation.randomness import RandomTree
 
@@ -55,6 +57,7 @@ class RealCluster:
         nodes: All nodes, as placed.
 
     Attributes:
+        placed: All nodes.
         clocks: What each node reported about its clocks, oldest first: (at_ns, wall_ms, monotonic_ns).
         unobserved: Why the nodes could not be observed until the end; empty if they could.
         unread: Files of nodes that could not be read at the end, one sentence each.
@@ -72,7 +75,7 @@ class RealCluster:
         self.bootstrap = tuple(node.address for node in nodes if node.role == "broker")
         self._addresses = {node.node_id: node.address for node in nodes if node.role == "broker"}
         self._system = request.system
-        self._placed = tuple(nodes)
+        self.placed = tuple(nodes)
         self._on_violation = request.on_violation
         self._metrics = request.metrics
         self._observation = request.system.observation(
@@ -81,6 +84,7 @@ class RealCluster:
         self._began_ns = time.monotonic_ns()
         self._random = RandomTree(request.seed)
         self._hosts: dict[str, SeededClientHost] = {}
+        self._logs: EventSource | None = None
         self._own_source: object = None
         self._tail: EventTail | None = None
         self._changes: list[tuple[int, str, bool]] = []
@@ -122,8 +126,9 @@ class RealCluster:
 
     def follow(self, source: EventSource) -> None:
         """Starts following the event logs, and the system's own source of events if it has one."""
+        self._logs = source
         if isinstance(self._system, HasEventSource):
-            running = RunningNodes(nodes=self._placed, files_of=self.node_files, runs=self.runs)
+            running = RunningNodes(nodes=self.placed, files_of=self.node_files, runs=self.runs)
             self._own_source = self._system.event_source(running)
             source = JoinedSources(source, self._own_source)
         self._tail = EventTail(source, self._observation.parse)
@@ -156,6 +161,20 @@ class RealCluster:
                 name for name in (*self.brokers, *self.controllers) if not self.is_alive(name)
             ),
         )
+
+    def node_clock(self, name: str) -> NodeClock:
+        """Returns what converts the clocks of a node to the time of the run, from what it has reported so far."""
+        machine_ns = (lambda at_ns: at_ns) if self._logs is None else self._machine_ns(name)
+        return ObservedClock(
+            of_monotonic=lambda at_ns: self._run_ns(machine_ns(at_ns)),
+            readings=[(self._run_ns(at_ns), wall_ms) for at_ns, wall_ms, _ in self.clocks[name]],
+            wall_at_start_ms=(time.time_ns() - self.now_ns()) // 1_000_000,
+        )
+
+    def _machine_ns(self, name: str) -> Callable[[int], int]:
+        logs = self._logs
+        assert logs is not None
+        return lambda at_ns: logs.time_of(name, at_ns)
 
     def client_host(self, name: str) -> ClientHost:
         """Returns a client host, or that of the harness."""

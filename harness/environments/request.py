@@ -1,6 +1,6 @@
 """What an environment needs to make a cluster."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +37,7 @@ class ClusterRequest(EnvironmentRequest):
         add_row: Takes history rows.
         on_violation: Called with every violation by a node: it ended by itself, or contradicted another.
         seed: Of the draws of clients and inside a fault; the same for the same seed.
+        collected: Names of further files beside the nodes' files that are copied to `logs_to` at the end.
         metrics: Takes the metrics that nodes report; None if nothing does.
     """
 
@@ -48,4 +49,5 @@ class ClusterRequest(EnvironmentRequest):
     add_row: AddRow
     on_violation: Callable[[Violation], None]
     seed: int
+    collected: Sequence[str] = ()
     metrics: MetricsSink | None = None

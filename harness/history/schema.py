@@ -398,6 +398,31 @@ RUN_FACTS = pa.schema(
     ]
 )
 
+MESSAGES = pa.schema(
+    [
+        _field(
+            "kind",
+            _STR,
+            "produce, fetch, metadata, AlterPartition, heartbeat (sessions) or election",
+        ),
+        _field("src", _STR, "sender: a node, or the client id of a client"),
+        _field("dst", _STR, "receiver: a node, or the client id of a client"),
+        _field("text", _STR, "what the message says, in a few words"),
+        _field("sent_ns", _I64, "when it was sent; null if no node recorded that", nullable=True),
+        _field(
+            "arrived_ns",
+            _I64,
+            "when its receiver read it; null if it never did, or if no node recorded that",
+            nullable=True,
+        ),
+        _field(
+            "lost", _BOOL, "whether the receiver is a node whose record shows that it never read it"
+        ),
+    ]
+)
+"""The messages that matter, as the nodes of a real run recorded them; beside the history, because no verdict
+depends on them."""
+
 TABLES: dict[str, pa.Schema] = {
     "operations": OPERATIONS,
     "records_read": RECORDS_READ,

@@ -18,6 +18,7 @@ from harness.contracts.system import (
     Administrable,
     Paced,
     PropertyTaker,
+    RecordsMessages,
     SeveralLogDirs,
     System,
     VersionedSystem,
@@ -42,6 +43,7 @@ WEATHERS = ("calm", "light", "stormy")
 DRAWN = "drawn"
 DISKS = (DRAWN, "ext4", "xfs", "posix-strict")
 ROUND_ROBIN, SHUFFLED = "round-robin", "shuffled"
+AUTO, ON, OFF = "auto", "on", "off"
 
 Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
@@ -56,6 +58,7 @@ EnvironmentName: TypeAlias = Annotated[str, _one_of(ENVIRONMENTS)]
 WeatherName: TypeAlias = Annotated[str, _one_of(WEATHERS)]
 DiskName: TypeAlias = Annotated[str, _one_of(DISKS)]
 TemplateName: TypeAlias = Annotated[str, _one_of(TEMPLATES)]
+SwitchName: TypeAlias = Annotated[str, _one_of((AUTO, ON, OFF))]
 FamilyName: TypeAlias = Annotated[str, _one_of((*FAMILIES, ADMIN, LOG_DIR))]
 
 
@@ -219,6 +222,9 @@ class Experiment:
         disabled_rules: Rules of the reference system that are switched off on purpose (docs/rules.md).
         features: Levels of a version's features that differ from its defaults, by name.
         properties: Settings of the system's nodes under the system's own names, which win over all others.
+        record_messages: Whether the nodes of a real run record the messages that matter, for the space-time
+            diagram of the report: "on", "off", or the system's default ("auto": on for the reference system, off
+            for Apache Kafka, whose request log is slow). A simulated run needs no record.
         sim_wire: Send every simulated message through the codec.
         stop_on_violation: End the main phase as soon as clients have seen something that no log does.
         check_invariants: In the simulation, look into the nodes all the time; a broken invariant ends the run.
@@ -244,6 +250,7 @@ class Experiment:
     disabled_rules: tuple[str, ...] = ()
     features: Mapping[str, int] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
+    record_messages: SwitchName = AUTO
     sim_wire: bool = False
     stop_on_violation: bool = False
     check_invariants: bool = True
@@ -269,6 +276,7 @@ class Experiment:
         check_choice("profile", self.profile, system.profiles)
         check_choice("timings", self.timings, system.timings)
         check_choice("weather", self.weather, WEATHERS)
+        check_choice("record_messages", self.record_messages, (AUTO, ON, OFF))
         for rule in self.disabled_rules:
             check_choice("switchable rule", rule, system.switchable_rules)
         self._check_environment(system)
@@ -311,6 +319,16 @@ class Experiment:
         return system
 
     @property
+    def records_messages(self) -> bool:
+        """Whether the nodes record the messages that matter."""
+        system = self.system_under_test
+        if self.environment.is_simulated or not isinstance(system, RecordsMessages):
+            return False
+        return self.record_messages == ON or (
+            self.record_messages == AUTO and system.records_messages_by_default
+        )
+
+    @property
     def workload_type(self) -> WorkloadType:
         """The kind of its workload.
 
@@ -329,6 +347,10 @@ class Experiment:
                     raise UsageError(
                         f"the system {self.system!r} has no versions; leave {key!r} out"
                     )
+        if self.record_messages == ON and not isinstance(system, RecordsMessages):
+            raise UsageError(
+                f"the system {self.system!r} records no messages; leave 'record_messages' out"
+            )
         if isinstance(system, PropertyTaker):
             system.check_properties(self.properties)
         elif self.properties:

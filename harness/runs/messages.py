@@ -21,7 +21,8 @@ def record_messages(directory: Path, begin_ns: int, end_ns: int) -> list[dict[st
     experiment, seed, stored = load_replay(directory)
     if not experiment.environment.is_simulated:
         raise UsageError(
-            f"messages are known of simulated runs only, and {directory} ran on {experiment.on!r}"
+            f"only a simulated run can be repeated to see its messages, and {directory} ran on "
+            f"{experiment.on!r}; its report shows what its nodes recorded, so leave --messages out"
         )
     run = SimulatedRun(experiment, seed, HistoryWriter(None))
     recorder = MessageRecorder(begin_ns, end_ns)

@@ -17,11 +17,14 @@ from typing import Any, Protocol, cast
 
 from checkers.kernels.consumer_group import group_counters
 from harness.contracts.cluster import AddRow, Deployment
+from harness.contracts.messages import NodeClock
 from harness.contracts.system import (
     EVENTS_FILE,
     FaultLimits,
+    Node,
     NodeFiles,
     ProgramFiles,
+    RecordsMessages,
     RestartedAfter,
     System,
 )
@@ -31,6 +34,7 @@ from harness.errors import UsageError
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
 from harness.runs.metrics_file import MetricsFile
+from harness.runs.node_messages import store_node_messages
 from harness.runs.phases import Phases, Progress
 from harness.runs.planned import impossible_targets, planned_faults, planned_schedule
 from harness.runs.promises import record_end, record_promises
@@ -70,10 +74,12 @@ class RealDeployment(Deployment, Protocol):
     """What a run needs of a real cluster besides what phases need.
 
     Attributes:
+        placed: All nodes.
         unobserved: Why the nodes could not be observed until the end; empty if they could.
         unread: Files of nodes that could not be read at the end, one sentence each.
     """
 
+    placed: tuple[Node, ...]
     unobserved: str
     unread: list[str]
 
@@ -87,6 +93,10 @@ class RealDeployment(Deployment, Protocol):
 
     def node_files(self, name: str) -> NodeFiles:
         """Returns access to the files of a node; its methods block and may be called on any thread."""
+        ...
+
+    def node_clock(self, name: str) -> NodeClock:
+        """Returns what converts the clocks of a node to the time of the run."""
         ...
 
     def describe(self) -> dict[str, Any]:
@@ -256,6 +266,7 @@ class _RealRun:
         self.phases = Phases(experiment, seed, self.cluster, self.nemesis, history, progress)
         # Now, because the clients were made: a process that serves them has started.
         self._client_versions = client_versions(experiment)
+        self._unread_messages = ""
         self.progress = progress
 
     async def run(self) -> RunResult:
@@ -294,12 +305,15 @@ class _RealRun:
                 )
             result.tables = self.history.close()
             self._metrics.close()
+            self._store_messages()
             self._remove_data()
         result.stopped_early = self.phases.stopped_early
         result.resolved = dict(self.nemesis.resolved)
         result.environment = {**self.injector.describe(), **self.cluster.describe()}
         if self._client_versions:
             result.environment["client"] = dict(self._client_versions)
+        if self._unread_messages:
+            result.environment["messages_not_read"] = self._unread_messages
         if unread:
             result.environment["logs_not_read"] = unread
         result.counters = {"operations": result.tables["operations"].num_rows}
@@ -342,6 +356,22 @@ class _RealRun:
             self.history.add(table, row)
         return unread
 
+    def _store_messages(self) -> None:
+        """Stores the messages that the nodes recorded; a run without them is as good, apart from its report."""
+        system = self.experiment.system_under_test
+        if not (self.experiment.records_messages and isinstance(system, RecordsMessages)):
+            return
+        try:
+            store_node_messages(
+                system,
+                self.cluster.placed,
+                self.cluster.node_clock,
+                self.directory / NODES_FOLDER,
+                RunFiles(self.directory).recorded_messages,
+            )
+        except Exception as error:  # whatever it is, the verdict does not depend on it
+            self._unread_messages = f"{type(error).__name__}: {error}"
+
     async def _within(self, name: str, phase: Coroutine[Any, Any, None], limit_ms: float) -> None:
         try:
             async with asyncio.timeout(limit_ms / 1000):
@@ -377,5 +407,8 @@ def _request(
         logs_to=directory / NODES_FOLDER,
         add_row=add_row,
         on_violation=record_violation,
+        collected=system.message_files
+        if experiment.records_messages and isinstance(system, RecordsMessages)
+        else (),
         seed=seed,
     )

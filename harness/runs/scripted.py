@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from harness.contracts.system import VersionedSystem
+from harness.contracts.system import RecordsMessages, VersionedSystem
 from harness.environments.registry import DEFAULT
-from harness.runs.experiment import ClusterConfig, Experiment, given
+from harness.runs.experiment import AUTO, ON, ClusterConfig, Experiment, given
 from harness.scenarios.steps import Scenario
 from harness.systems.registry import REFERENCE, SYSTEMS
 from workloads.append_config import AppendConfig
@@ -30,6 +30,8 @@ def scenario_experiment(
     kind = SYSTEMS.get(system)
     known: dict[str, Any] = {
         "on": DEFAULT if DEFAULT in kind.environments else CONTAINERS,
+        # A scenario is short, and its report shows one moment.
+        "record_messages": ON if isinstance(kind, RecordsMessages) else AUTO,
         "features": scenario.features if isinstance(kind, VersionedSystem) else {},
         **given({"profile": profile, **values}),
     }

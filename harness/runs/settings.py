@@ -15,6 +15,7 @@ def settings_of(experiment: Experiment) -> Settings:
         profile=experiment.profile,
         timings=experiment.timings,
         disabled_rules=experiment.disabled_rules,
+        with_messages=experiment.records_messages,
         metrics_interval_ms=METRICS_INTERVAL_MS,
         segment_bytes=cluster.segment_bytes,
         flush_messages=cluster.flush_messages,

@@ -1,8 +1,9 @@
 """A run as a trace for Perfetto (ui.perfetto.dev) and chrome://tracing: JSON in Chrome's trace event format.
 
 Tracks, from the top: anomalies, faults, one per partition with its leader, one per client process with its
-operations, and one group per node with its roles, log ends and what the controllers recorded of it. Operations of
-one process that overlap get further tracks, because slices of one track must nest.
+operations, and one group per node with its roles, log ends, what the controllers recorded of it, and the messages
+that it sent if the nodes recorded them. Operations of one process that overlap get further tracks, because slices
+of one track must nest; so do messages.
 
 Units: microseconds since run start, as the format demands; nanoseconds are the digits behind the point.
 
@@ -11,13 +12,16 @@ Source: Trace Event Format (Google).
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from harness.errors import HistoryError
+from results.layout import RunFiles
+from results.message_table import read_messages
 from results.report.argument import arguments_of
 from results.report.fault_words import fault_sentence
 from results.report.lanes import intervals
@@ -27,9 +31,13 @@ from results.report.svg import thinned
 
 MARKS_MAX = 5000
 """Marks in the trace; a run of half an hour has a hundred thousand, and most are alike."""
+MESSAGES_MAX = 20_000
+"""Messages in the trace, those nearest to the moment that decided the most important anomaly."""
 
 ANOMALIES, FAULTS, PARTITIONS, CLIENTS, NODES = 1, 2, 3, 4, 10
 """Numbers of the groups; node i of the sorted names has `NODES` + i."""
+MESSAGE_TRACKS = 100_000
+"""Number of the first track with messages; partitions have the lower ones."""
 
 Event = dict[str, Any]
 
@@ -59,13 +67,15 @@ def trace_events(run: RunData) -> Iterator[Event]:
     yield from _anomalies(run)
     yield from _faults(run)
     yield from _leaders(run)
-    nodes = {name: NODES + place for place, name in enumerate(_node_names(run))}
+    messages = _recorded_messages(run)
+    nodes = {name: NODES + place for place, name in enumerate(_node_names(run, messages))}
     for name, group in nodes.items():
         yield _named("process_name", group, 0, name)
         yield _sorted(group)
     yield from _replicas(run, nodes)
     yield from _broker_changes(run, nodes)
     yield from _marks(run, nodes)
+    yield from _messages(messages, nodes)
     yield from _operations(run)
 
 
@@ -127,11 +137,53 @@ def _leaders(run: RunData) -> Iterator[Event]:
             yield _slice(PARTITIONS, track, name, row["at_ns"], until_ns, about)
 
 
-def _node_names(run: RunData) -> list[str]:
+def _node_names(run: RunData, messages: Sequence[Event]) -> list[str]:
+    # Of a message that a client sent, a node recorded the arrival only: its sender is no node.
     names = {broker_name(broker) for broker in run.brokers}
     for table in ("replica_states", "marks"):
         names.update(str(name) for name in run.tables[table].column("node").unique().to_pylist())
+    names.update(one["src"] for one in messages if one["sent_ns"] is not None)
+    names.update(one["dst"] for one in messages if one["arrived_ns"] is not None)
     return sorted(names)
+
+
+def _recorded_messages(run: RunData) -> list[Event]:
+    """Returns the messages that the nodes of a real run recorded; none if they recorded none."""
+    try:
+        rows, _ = read_messages(RunFiles(run.directory).recorded_messages)
+    except (FileNotFoundError, HistoryError):
+        return []
+    moments = [one.at_ns for one in arguments_of(run, find_losses(run)) if one.at_ns is not None]
+    if len(rows) > MESSAGES_MAX:
+        moment_ns = moments[0] if moments else 0
+        rows = sorted(rows, key=lambda one: abs(_message_time(one) - moment_ns))[:MESSAGES_MAX]
+    return sorted(rows, key=_message_time)
+
+
+def _message_time(row: Event) -> int:
+    return int(row["arrived_ns"] if row["sent_ns"] is None else row["sent_ns"])
+
+
+def _messages(rows: Sequence[Event], nodes: Mapping[str, int]) -> Iterator[Event]:
+    """Yields a slice per message on its way, with its sender; an instant if one end is not known."""
+    tracks: dict[tuple[str, str], _Tracks] = {}
+    numbers_of: dict[tuple[str, str, int], int] = {}
+    for row in rows:
+        src, dst = row["src"], row["dst"]
+        about = {"from": src, "to": dst, "kind": row["kind"], "lost": row["lost"]}
+        if row["sent_ns"] is None or row["arrived_ns"] is None:
+            text = f"lost: {row['text']}" if row["lost"] else row["text"]
+            group = nodes[dst if row["sent_ns"] is None else src]
+            yield _instant(group, 0, text, _message_time(row), about)
+            continue
+        begin_ns, end_ns = row["sent_ns"], max(row["sent_ns"], row["arrived_ns"])
+        lane = tracks.setdefault((src, dst), _Tracks()).free(begin_ns, end_ns)
+        key = (src, dst, lane)
+        if key not in numbers_of:
+            numbers_of[key] = MESSAGE_TRACKS + len(numbers_of)
+            more = f" ({lane + 1})" if lane else ""
+            yield _named("thread_name", nodes[src], numbers_of[key], f"messages to {dst}{more}")
+        yield _slice(nodes[src], numbers_of[key], row["text"], begin_ns, end_ns, about)
 
 
 def _replicas(run: RunData, nodes: Mapping[str, int]) -> Iterator[Event]:

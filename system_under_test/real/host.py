@@ -6,6 +6,7 @@ from pathlib import Path
 
 from system_under_test.real.clock import RealClock
 from system_under_test.real.limits import Limits
+from system_under_test.real.message_log import MessageLog
 from system_under_test.real.network import RealNetwork
 from system_under_test.real.observer import EventLog, NoEvents, open_events
 from system_under_test.real.randomness import EntropySource
@@ -23,11 +24,12 @@ class RealHost:
         clock: The node's clock; its event loop follows it too.
         limits: Limits of the listener.
         events_path: Path of the event log; None for no log.
+        messages_path: Path of the message log; None for no log.
         on_failure: Called when a handler raises an unexpected error.
 
     Raises:
         DirectoryInUseError: Another process uses the data directory.
-        OSError: The directory or the event log cannot be opened.
+        OSError: The directory or a log cannot be opened.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class RealHost:
         clock: RealClock,
         limits: Limits,
         events_path: Path | None,
+        messages_path: Path | None = None,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.name = name
@@ -47,6 +50,7 @@ class RealHost:
         self.random = EntropySource()
         self.storage = RealStorage(data_dir)
         self.observer: EventLog | NoEvents = open_events(events_path, name)
+        self._messages = None if messages_path is None else MessageLog(messages_path)
         self.network = RealNetwork(
             address=address,
             role=role,
@@ -55,13 +59,16 @@ class RealHost:
             mark=self.observer.mark,
             on_failure=on_failure,
             source=own_address(address),
+            messages=self._messages,
         )
 
     def close(self) -> None:
-        """Closes network, files and event log; idempotent."""
+        """Closes network, files and logs; idempotent."""
         self.network.close()
         self.storage.close()
         self.observer.close()
+        if self._messages is not None:
+            self._messages.close()
 
 
 class ClientHost:

@@ -20,6 +20,12 @@ from typing import Any
 
 from system_under_test.protocol.wire import MalformedRequestError, ServerCodec, WireRequest
 from system_under_test.real.limits import Limits
+from system_under_test.real.message_log import (
+    REQUEST_ARRIVED,
+    RESPONSE_SENT,
+    MessageLog,
+    line_head,
+)
 from system_under_test.runtime import Handler, RequestContext
 
 SIZE_BYTES = 4
@@ -28,6 +34,8 @@ READ_AHEAD_BYTES = 65_536
 SWEEP_S = 1.0
 FRAMES_PER_TURN = 32
 """Number of consecutive requests after which other connections get their turn."""
+HEADS_MAX = 4
+"""Beginnings of lines in the message log that a connection keeps; nothing forbids a new client id per request."""
 
 Mark = Callable[..., None]
 
@@ -41,6 +49,7 @@ class Listener:
         limits: Limits for connections, memory and time.
         mark: Called for connections that this side closed.
         on_failure: Called when the handler raises an unexpected error, which is a bug and ends the node.
+        messages: Takes requests and responses; None if the node has no message log.
 
     Attributes:
         counts: Numbers of accepted connections, of requests, and of closed connections by cause.
@@ -54,11 +63,13 @@ class Listener:
         limits: Limits,
         mark: Mark,
         on_failure: Callable[[BaseException], None],
+        messages: MessageLog | None = None,
     ) -> None:
         self.codec = codec
         self.handler = handler
         self.limits = limits
         self.on_failure = on_failure
+        self.messages = messages
         self.counts: Counter[str] = Counter()
         self.queued_bytes = 0
         self.connections: dict[int, ServerConnection] = {}
@@ -158,6 +169,7 @@ class ServerConnection(asyncio.Protocol):
         "_address",
         "_blocked_since_s",
         "_buffer",
+        "_heads",
         "_holds",
         "_is_busy",
         "_is_closed",
@@ -181,6 +193,7 @@ class ServerConnection(asyncio.Protocol):
         self._active_s = self._loop.time()
         self._blocked_since_s: float | None = None
         self._address = ""
+        self._heads: dict[tuple[str, str], str] = {}
         self.connection_id = 0
         self.peer = ""
 
@@ -305,6 +318,7 @@ class ServerConnection(asyncio.Protocol):
         if request.direct is not None:
             self._write(request.direct)
             return
+        self._note(REQUEST_ARRIVED, request, request.message)
         context = RequestContext(
             peer=self.peer,
             connection_id=self.connection_id,
@@ -358,7 +372,23 @@ class ServerConnection(asyncio.Protocol):
             # A bug. The effects of the request remain; only this client gets no response.
             self.drop("answer-not-encodable", api=request.api.name, error=str(error))
             return
+        if not self._is_closed:
+            self._note(RESPONSE_SENT, request, response)
         self._write(data)
+
+    def _note(self, what: str, request: WireRequest, message: Any) -> None:
+        messages = self._listener.messages
+        if messages is None or self._transport is None:
+            return
+        head = self._heads.get((what, request.client_id))
+        if head is None:
+            client, server = (
+                self._transport.get_extra_info(key) for key in ("peername", "sockname")
+            )
+            head = line_head(what, client, server, request.client_id)
+            if len(self._heads) < HEADS_MAX:
+                self._heads[what, request.client_id] = head
+        messages.note(head, request.correlation_id, message)
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None and not self._is_closed:

@@ -21,6 +21,12 @@ from system_under_test.protocol.releases import Release
 from system_under_test.protocol.wire import ClientCodec, ServerCodec
 from system_under_test.real.limits import Limits
 from system_under_test.real.listener import SIZE_BYTES, Listener, Mark
+from system_under_test.real.message_log import (
+    REQUEST_SENT,
+    RESPONSE_ARRIVED,
+    MessageLog,
+    line_head,
+)
 from system_under_test.runtime import Connection, Handler
 
 BACKLOG = 1024
@@ -45,6 +51,7 @@ class RealNetwork:
             host can be distinguished only if each node uses its own address.
         negotiates_versions: Whether it first requests the versions of each node that it connects to, and converts
             every request to the highest common one. Nodes do not: they all run the same code.
+        messages: Takes requests and responses; None if this host has no message log.
     """
 
     def __init__(
@@ -58,8 +65,10 @@ class RealNetwork:
         on_failure: Callable[[BaseException], None],
         source: str | None = None,
         negotiates_versions: bool = False,
+        messages: MessageLog | None = None,
     ) -> None:
         self._address = address
+        self._messages = messages
         self._negotiates_versions = negotiates_versions
         self._topics = TopicIds()
         self._source = (source, 0) if source else None
@@ -110,7 +119,9 @@ class RealNetwork:
         assert self._socket is not None
         assert self._role is not None
         codec = ServerCodec(self._role, release=self._release, levels=self._levels)
-        self.listener = Listener(codec, handler, self._limits, self._mark, self._on_failure)
+        self.listener = Listener(
+            codec, handler, self._limits, self._mark, self._on_failure, self._messages
+        )
         self._socket.setblocking(False)
         self._socket.listen(BACKLOG)
         self._serving = asyncio.get_running_loop().create_task(
@@ -129,7 +140,7 @@ class RealNetwork:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: RealConnection(self._client_id, self._forget),
+                    lambda: RealConnection(self._client_id, self._forget, self._messages),
                     host.strip("[]"),
                     int(port),
                     local_addr=self._source,
@@ -197,9 +208,16 @@ class RealConnection(asyncio.Protocol):
     One timer per connection checks the requests in flight; a request needs a future but no task.
     """
 
-    def __init__(self, client_id: str, on_gone: Callable[["RealConnection"], None]) -> None:
+    def __init__(
+        self,
+        client_id: str,
+        on_gone: Callable[["RealConnection"], None],
+        messages: MessageLog | None = None,
+    ) -> None:
         self._client_id = client_id
         self._on_gone = on_gone
+        self._messages = messages
+        self._heads: dict[str, str] = {}
         self._loop = asyncio.get_running_loop()
         self._codec = ClientCodec()
         self._transport: asyncio.Transport | None = None
@@ -235,9 +253,7 @@ class RealConnection(asyncio.Protocol):
         self._flights.append(_Flight(self._correlation_id, message, type(sent), future, deadline_s))
         if deadline_s < self._armed_s:
             self._arm(deadline_s)
-        self._transport.write(
-            self._codec.encode_request(sent, self._correlation_id, self._client_id)
-        )
+        self._write(sent)
         return future
 
     def send(self, message: Any) -> None:
@@ -249,9 +265,17 @@ class RealConnection(asyncio.Protocol):
         if self._transport is not None:
             sent = self._outgoing(message)
             self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-            self._transport.write(
-                self._codec.encode_request(sent, self._correlation_id, self._client_id)
-            )
+            self._write(sent)
+
+    def _write(self, sent: Any) -> None:
+        assert self._transport is not None
+        data = self._codec.encode_request(sent, self._correlation_id, self._client_id)
+        self._note(REQUEST_SENT, self._correlation_id, sent)
+        self._transport.write(data)
+
+    def _note(self, what: str, correlation_id: int, message: Any) -> None:
+        if self._messages is not None:
+            self._messages.note(self._heads[what], correlation_id, message)
 
     def _outgoing(self, message: Any) -> Any:
         return message if self._versions is None else self._versions.outgoing(message)
@@ -266,6 +290,12 @@ class RealConnection(asyncio.Protocol):
         """Stores the transport."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        if self._messages is not None:
+            client, server = (transport.get_extra_info(key) for key in ("sockname", "peername"))
+            self._heads = {
+                what: line_head(what, client, server, self._client_id)
+                for what in (REQUEST_SENT, RESPONSE_ARRIVED)
+            }
 
     def connection_lost(self, error: Exception | None) -> None:
         """Fails the requests in flight: whether the other side acted on them is unknown."""
@@ -307,6 +337,7 @@ class RealConnection(asyncio.Protocol):
             self._flights.appendleft(flight)
             self._end(ConnectionResetError("a response belongs to another request"))
             return False
+        self._note(RESPONSE_ARRIVED, correlation_id, response)
         if not flight.future.done():
             flight.future.set_result(response)
         return True

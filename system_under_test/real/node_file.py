@@ -41,6 +41,7 @@ class NodeFile:
         data_dir: Directory of its log directories.
         limits: Limits of its listener.
         events_path: Path of its event log; None for no log.
+        messages_path: Path of its message log; None for no log.
         skew_file: File through which its clock is skewed; None for a true clock.
         metrics_address: Where it serves its metrics over HTTP, "host:port"; "" if it does not.
         metrics_interval_ms: How often it writes its metrics to the event log; 0 for never.
@@ -50,6 +51,7 @@ class NodeFile:
     data_dir: Path
     limits: Limits
     events_path: Path | None = None
+    messages_path: Path | None = None
     skew_file: Path | None = None
     metrics_address: str = ""
     metrics_interval_ms: int = 0
@@ -71,6 +73,7 @@ _TOP = {
     "timings": str,
     "voters": list,
     "events": str,
+    "messages": str,
     "skew_file": str,
     "log_dirs": list,
     "metrics_listen": str,
@@ -158,6 +161,7 @@ def _resolve(data: Mapping[str, Any], folder: Path) -> NodeFile:
         data_dir=folder / data["data_dir"],
         limits=_table(Limits, data.get("limits", {}), "limits."),
         events_path=folder / data["events"] if data.get("events") else None,
+        messages_path=folder / data["messages"] if data.get("messages") else None,
         skew_file=folder / data["skew_file"] if data.get("skew_file") else None,
         metrics_address=_address("metrics_listen", data["metrics_listen"])
         if data.get("metrics_listen")

@@ -8,6 +8,8 @@ import pytest
 
 from harness.cli.main import main
 from results.history_files import read_tables
+from results.layout import RunFiles
+from results.message_table import read_messages
 
 GOLDEN = {
     # leader, ISR, ELR, last-known ELR, leader epoch, partition epoch, for V3a
@@ -64,6 +66,16 @@ def test_containers_show_the_golden_trace(
         for state in sorted(states, key=lambda state: state["metadata_offset"])
     ]
     assert trace[: len(GOLDEN[profile])] == GOLDEN[profile]
+    # A controller sent metadata to the isolated broker, or that sent a heartbeat, and it did not arrive before
+    # the network was healed.
+    messages, _ = read_messages(RunFiles(Path(output["directory"])).recorded_messages)
+    assert any(
+        one["lost"] or one["arrived_ns"] - one["sent_ns"] > 200_000_000
+        for one in messages
+        if "b2" in (one["src"], one["dst"])
+        and one["sent_ns"]
+        and (one["lost"] or one["arrived_ns"])
+    )
 
 
 def test_a_simulated_finding_is_confirmed_in_containers(

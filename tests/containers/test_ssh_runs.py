@@ -9,6 +9,8 @@ import pytest
 from harness.cli.main import main
 from harness.environments.hosts.inventory import load_inventory
 from results.history_files import read_tables
+from results.layout import RunFiles
+from results.message_table import read_messages
 
 EXPERIMENT = """
 name = "short"
@@ -51,6 +53,18 @@ def call(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, dict[
     return code, output
 
 
+def check_messages(directory: Path) -> None:
+    """Checks messages of nodes whose disks lost power and whose clocks were a minute behind."""
+    rows, remarks = read_messages(RunFiles(directory).recorded_messages)
+    assert remarks == ()
+    whole = [row for row in rows if None not in (row["sent_ns"], row["arrived_ns"])]
+    assert {row["src"] for row in whole} == {"b1", "b2", "b3", "c11", "c12", "c13"}
+    assert {"fetch", "heartbeat", "metadata"} <= {row["kind"] for row in whole}
+    # The clocks of two hosts are known to a few milliseconds; packets are held by faults, or sent again.
+    assert all(-1 < (row["arrived_ns"] - row["sent_ns"]) / 1e9 < 15 for row in whole)
+    assert any(row["lost"] for row in rows)
+
+
 @pytest.mark.parametrize(
     ("profile", "outcome"),
     [("kafka-4.0", "loss"), pytest.param("kafka-4.1", "ok", marks=pytest.mark.long)],
@@ -79,6 +93,7 @@ def test_faults_take_effect_on_two_hosts_and_nothing_remains(
     tables = read_tables(Path(output["directory"]))
     assert all(row["took_effect"] for row in tables["faults"].to_pylist() if row["healed_ns"])
     assert (code, output["environment"]["left_behind"]) == (0, []), output["reasons"]
+    check_messages(Path(output["directory"]))
     code, output = call(capsys, "reset", "--hosts", hosts, "--json")
     names = [host.name for host in load_inventory(hosts).hosts]
     assert {name: output["removed"][name] for name in names} == {name: [] for name in names}

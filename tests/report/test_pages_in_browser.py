@@ -17,6 +17,7 @@ from results.report.matrix import build_matrix_report
 from results.store import RunStore
 from tests.browser import CHROMIUM, MISSING, Browser, chromium
 from tests.report.made_up_run import make_lost_run
+from tests.report.test_recorded_messages import make_run_with_messages
 from tests.unit.harness.campaigns.made_up_nights import LOSS, write_night
 from tests.unit.harness.campaigns.made_up_nights import row as night_row
 
@@ -102,6 +103,7 @@ def pages(report: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
     close_night(night, root=str(folder / "tables"), known={})
     return {
         "report": report,
+        "recorded": build_report(make_run_with_messages(folder / "recorded")),
         "index": write_site(SiteContent(RunStore(report.parents[2])), folder / "site"),
         "comparison": build_compare_report(
             folder / "compare.html", {"arms": arms, "mcnemar_p": 0.5}
@@ -112,7 +114,7 @@ def pages(report: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
     }
 
 
-PAGES = ("report", "index", "comparison", "matrix", "search", "night")
+PAGES = ("report", "recorded", "index", "comparison", "matrix", "search", "night")
 
 
 def time_of(browser: Browser) -> list[float]:
@@ -278,6 +280,22 @@ def test_keys_reach_the_zoom_and_change_it(browser: Browser, report: Path) -> No
     assert last - first < end - begin
     browser.press("Tab")
     assert browser.value("document.activeElement.dataset.zoom") == "out"
+
+
+def test_names_of_charts_are_in_place_on_paper_after_scrolling(
+    browser: Browser, report: Path
+) -> None:
+    browser.resize(700)
+    browser.open(report.as_uri())
+    browser.value("document.querySelectorAll('.scroll').forEach(box => { box.scrollLeft = 150; })")
+    moved = """Array.from(document.querySelectorAll('#counterexample svg .names')).map(
+        one => new DOMMatrix(getComputedStyle(one).transform).e)"""
+    browser.wait(f"({moved}).some(x => x > 0)")
+    browser.send("Emulation.setEmulatedMedia", media="print")
+    try:
+        assert set(browser.value(moved)) == {0}
+    finally:
+        browser.send("Emulation.setEmulatedMedia", media="")
 
 
 def test_print_shows_all_and_no_controls(browser: Browser, report: Path, tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ def add_parser(commands: Subcommands) -> None:
     parser.add_argument(
         "--messages",
         action="store_true",
-        help="repeat the run, which must be simulated, and add the messages around the decisive moment",
+        help="repeat the run, which must be simulated, and add the messages around the decisive moment; "
+        "the report of a real run whose nodes recorded them has them anyway",
     )
 
 

@@ -306,7 +306,7 @@ class DockerPlacement:
         for name in self.nodes:
             target = self._request.logs_to / name
             target.mkdir(parents=True, exist_ok=True)
-            for file in (*self._files.get(name, ()), "node.log"):
+            for file in (*self._files.get(name, ()), "node.log", *self._request.collected):
                 with contextlib.suppress(OSError):
                     shutil.copyfile(self._log(name) / file, target / file)
 

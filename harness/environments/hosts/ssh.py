@@ -432,6 +432,10 @@ class SshPlacement:
                 with contextlib.suppress(AgentError, AgentGoneError, OSError):
                     response = await node.agent.request("read_file", path=path)
                     (target / file).write_text(response["text"], encoding="utf-8")
+            for file in self._request.collected:
+                path = f"{self._remote_of[name].run}/logs/{name}/{file}"
+                with contextlib.suppress(AgentError, AgentGoneError, OSError):
+                    await copy_lines(node.agent, path, target / file)
 
     async def end(self) -> list[str]:
         """Removes everything from the hosts; returns what could not be removed."""
@@ -443,6 +447,15 @@ class SshPlacement:
                 problems.append(f"{remote.host.name}: {error}")
             await asyncio.to_thread(remote.agent.close)
         return problems
+
+
+async def copy_lines(agent: AgentClient, path: str, target: Path) -> None:
+    """Copies the whole lines of a file of any length from a host; makes nothing if there is none."""
+    offset = 0
+    while news := await agent.request("tail", offsets={path: offset}):
+        offset = news[path]["offset"]
+        with open(target, "a", encoding="utf-8") as file:
+            file.write(news[path]["text"])
 
 
 def assign(

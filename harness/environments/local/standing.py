@@ -430,6 +430,7 @@ def local_settings(
     profile: str = "",
     timings: str = "",
     with_events: bool = False,
+    with_messages: bool = False,
     disabled_rules: tuple[str, ...] = (),
     **more: Mapping[str, Any],
 ) -> Settings:
@@ -440,6 +441,7 @@ def local_settings(
         profile: As in an experiment; the system's default if empty.
         timings: As in an experiment; the system's own defaults if empty.
         with_events: Whether nodes keep an event log.
+        with_messages: Whether nodes record the messages that matter.
         disabled_rules: Protocol rules that are switched off on purpose.
         more: Further settings of the system, by table.
     """
@@ -448,6 +450,7 @@ def local_settings(
         profile=profile or next(iter(system.profiles)),
         timings=timings or system.timings[-1],
         with_events=with_events,
+        with_messages=with_messages,
         disabled_rules=disabled_rules,
         more=more,
     )

@@ -16,6 +16,7 @@ from harness.contracts.administration import (
 )
 from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.host import ClientHost
+from harness.contracts.messages import NodeClock, NodeMessages
 from harness.contracts.metadata import CommittedMetadata
 from harness.contracts.programs import FetchReport, FetchRequest, Program
 from harness.contracts.system import (
@@ -35,6 +36,7 @@ from harness.systems.apache_kafka import exits, program, properties, storage, ve
 from harness.systems.apache_kafka.cache import VersionCache, fetch_command, version_cache
 from harness.systems.apache_kafka.command import node_command
 from harness.systems.apache_kafka.java import find_kafka_java, mounted_paths
+from harness.systems.apache_kafka.request_log import MESSAGE_FILES, OBSERVER
 from harness.systems.apache_kafka.versions import Version
 from harness.systems.preload import library as preload
 
@@ -60,6 +62,8 @@ class ApacheKafka:
     log_dirs_max = len(LOG_DIRS)
     time_scale = 4.0
     timings = tuple(properties.TIMINGS)
+    message_files = MESSAGE_FILES
+    records_messages_by_default = False
     switchable_rules: Collection[str] = ()
     actions = tuple(
         kind.name for kind in (AlterConfig, AlterFeature, Reassign, MoveReplica, ElectLeader)
@@ -233,7 +237,7 @@ class ApacheKafka:
         from harness.systems.apache_kafka.events import KafkaEvents
         from system_under_test.real.host import ClientHost as Host
 
-        return KafkaEvents(nodes, Host("metadata-reader"), log_directories=LOG_DIRS)
+        return KafkaEvents(nodes, Host(OBSERVER), log_directories=LOG_DIRS)
 
     def stored_batches(
         self, files: NodeFiles, topic: str, partition: int, *, bytes_max: int
@@ -244,6 +248,14 @@ class ApacheKafka:
         return stored_logs.stored_batches(
             files, topic, partition, bytes_max=bytes_max, log_directories=LOG_DIRS
         )
+
+    def recorded_messages(
+        self, node: Node, nodes: Sequence[Node], files: Mapping[str, bytes], clock: NodeClock
+    ) -> NodeMessages:
+        """Returns what a node recorded in its request log."""
+        from harness.systems.apache_kafka import request_log
+
+        return request_log.recorded_messages(node, nodes, files, clock)
 
 
 def _source_of(node: Node) -> str:

@@ -4,9 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.contracts.launcher import tied_to_parent
+from harness.contracts.messages import MESSAGES_FILE
 from harness.java import JavaRuntime
 from harness.systems.apache_kafka.cache import VersionCache
-from harness.systems.apache_kafka.properties import PROPERTIES_FILE, logging_file
+from harness.systems.apache_kafka.properties import (
+    MESSAGES_PROPERTY,
+    PROPERTIES_FILE,
+    logging_file,
+)
 from harness.systems.apache_kafka.versions import Version
 
 MAIN_CLASS = "kafka.Kafka"
@@ -101,7 +106,7 @@ def node_command(
         java.home,
         directory,
         [MAIN_CLASS, f"{directory}/{PROPERTIES_FILE}"],
-        flags=[*flags, *QUIET_FLAGS],
+        flags=[*flags, *QUIET_FLAGS, f"-D{MESSAGES_PROPERTY}={directory}/{MESSAGES_FILE}"],
         heap_mib=heap_mib,
     )
     return tied_to_parent(command, python) if python else command

@@ -14,6 +14,8 @@ from harness.systems.apache_kafka.versions import Version
 CLUSTER_ID = "bGFzdHN0YW5kLWthZmthMQ"
 """16 bytes in the URL-safe base64 that Kafka uses for identifiers."""
 PROPERTIES_FILE = "server.properties"
+MESSAGES_PROPERTY = "laststand.messages"
+"""System property of a node's JVM: path of its request log, if it writes one."""
 REPLICATION_FACTOR_MAX = 3
 CLEANER_BUFFER_BYTES = str(4 << 20)
 """For keys while a log is compacted; Kafka requires more than 1 MiB."""
@@ -230,6 +232,16 @@ log4j.appender.stdout=org.apache.log4j.ConsoleAppender
 log4j.appender.stdout.layout=org.apache.log4j.PatternLayout
 log4j.appender.stdout.layout.ConversionPattern=[%d] %p %m (%c)%n
 """
+_RELOAD4J_MESSAGES = """\
+log4j.logger.kafka.request.logger=DEBUG, messages
+log4j.additivity.kafka.request.logger=false
+log4j.appender.messages=org.apache.log4j.RollingFileAppender
+log4j.appender.messages.File=${laststand.messages}
+log4j.appender.messages.MaxFileSize=32MB
+log4j.appender.messages.MaxBackupIndex=1
+log4j.appender.messages.layout=org.apache.log4j.EnhancedPatternLayout
+log4j.appender.messages.layout.ConversionPattern=%d{yyyy-MM-dd'T'HH:mm:ss.SSS}{UTC} %m%n
+"""
 _LOG4J2 = """\
 status=warn
 appender.stdout.type=Console
@@ -238,6 +250,22 @@ appender.stdout.layout.type=PatternLayout
 appender.stdout.layout.pattern=[%d] %p %m (%c)%n
 rootLogger.level=info
 rootLogger.appenderRef.stdout.ref=stdout
+"""
+_LOG4J2_MESSAGES = """\
+appender.messages.type=RollingFile
+appender.messages.name=messages
+appender.messages.fileName=${sys:laststand.messages}
+appender.messages.filePattern=${sys:laststand.messages}.%i
+appender.messages.layout.type=PatternLayout
+appender.messages.layout.pattern=%d{yyyy-MM-dd'T'HH:mm:ss.SSS}{UTC} %m%n
+appender.messages.policy.type=SizeBasedTriggeringPolicy
+appender.messages.policy.size=32MB
+appender.messages.strategy.type=DefaultRolloverStrategy
+appender.messages.strategy.max=1
+logger.messages.name=kafka.request.logger
+logger.messages.level=debug
+logger.messages.additivity=false
+logger.messages.appenderRef.messages.ref=messages
 """
 
 
@@ -252,7 +280,8 @@ def node_files(
 ) -> dict[str, str]:
     """Returns the text of all files of a node, by name; the arguments are those of `server_properties`."""
     properties = server_properties(version, node, nodes, settings, log_dirs=log_dirs, extra=extra)
-    return {PROPERTIES_FILE: properties, logging_file(version): logging_text(version)}
+    logging = logging_text(version, with_messages=settings.with_messages)
+    return {PROPERTIES_FILE: properties, logging_file(version): logging}
 
 
 def logging_file(version: Version) -> str:
@@ -260,6 +289,14 @@ def logging_file(version: Version) -> str:
     return "log4j2.properties" if version.uses_log4j2 else "log4j.properties"
 
 
-def logging_text(version: Version) -> str:
-    """Returns the configuration of a node's logging: everything from INFO on, to standard output."""
-    return _LOG4J2 if version.uses_log4j2 else _RELOAD4J
+def logging_text(version: Version, *, with_messages: bool = False) -> str:
+    """Returns the configuration of a node's logging: everything from INFO on, to standard output.
+
+    Args:
+        version: Of the node.
+        with_messages: Whether it writes a request log, to the file that `MESSAGES_PROPERTY` names: requests with
+            their responses as JSON, when they are completed.
+    """
+    if version.uses_log4j2:
+        return _LOG4J2 + (_LOG4J2_MESSAGES if with_messages else "")
+    return _RELOAD4J + (_RELOAD4J_MESSAGES if with_messages else "")

@@ -15,6 +15,7 @@ from harness.contracts.administration import (
 )
 from harness.contracts.cluster import AddRow, Topic
 from harness.contracts.host import ClientHost
+from harness.contracts.messages import NodeClock, NodeMessages
 from harness.contracts.metadata import CommittedMetadata
 from harness.contracts.space import Draws, Range, Space
 from harness.contracts.system import (
@@ -28,6 +29,7 @@ from harness.contracts.system import (
 )
 from harness.contracts.violation import Violation
 from harness.errors import UsageError
+from harness.systems.reference.message_log import MESSAGE_FILES
 from harness.systems.reference.node_files import NODE_FILE, node_toml
 from system_under_test.config import (
     ALL_PROFILES,
@@ -95,8 +97,8 @@ DRAWN_SIZES: Mapping[str, Draws] = {
 class ReferenceSystem:
     """The reference system.
 
-    Implements `System`, `LogReader`, `Administrable`, `PropertyTaker`, `HasRunProperties`, `SeveralLogDirs`,
-    `HasSpace` and `ElrSwitch`.
+    Implements `System`, `LogReader`, `RecordsMessages`, `Administrable`, `PropertyTaker`, `HasRunProperties`,
+    `SeveralLogDirs`, `HasSpace` and `ElrSwitch`.
     """
 
     name = "reference"
@@ -109,6 +111,8 @@ class ReferenceSystem:
     switchable_rules = tuple(SWITCHABLE_RULES)
     actions = (AlterConfig.name, Reassign.name, ElectLeader.name, MoveReplica.name)
     run_properties = RUN_PROPERTIES
+    message_files = MESSAGE_FILES
+    records_messages_by_default = True
 
     def __init__(self) -> None:
         self.profiles: Mapping[str, Promises] = {
@@ -237,6 +241,14 @@ class ReferenceSystem:
         from harness.systems.reference import stored_logs
 
         return stored_logs.stored_batches(files, topic, partition, bytes_max=bytes_max)
+
+    def recorded_messages(
+        self, node: Node, nodes: Sequence[Node], files: Mapping[str, bytes], clock: NodeClock
+    ) -> NodeMessages:
+        """Returns what a node recorded in its message log."""
+        from harness.systems.reference import message_log
+
+        return message_log.recorded_messages(node, nodes, files, clock)
 
 
 _ANY_NODE = NodeConfig(node_id=0, role="broker", address="", cluster_id="", voters=())

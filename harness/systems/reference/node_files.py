@@ -5,6 +5,7 @@ from typing import Any
 
 import tomli_w
 
+from harness.contracts.messages import MESSAGES_FILE
 from harness.contracts.system import EVENTS_FILE, Node, Settings
 from system_under_test.config import LOG_DIR_NAMES
 
@@ -53,6 +54,8 @@ def node_toml(node: Node, nodes: Sequence[Node], settings: Settings, *, data_dir
         values["events"] = EVENTS_FILE
         if settings.metrics_interval_ms:
             values["metrics_interval_ms"] = settings.metrics_interval_ms
+    if settings.with_messages:
+        values["messages"] = MESSAGES_FILE
     values |= _tables(nodes, settings)
     return f"# {node.name}\n{tomli_w.dumps(values)}"
 
