@@ -249,11 +249,15 @@ class Cluster:
         leader.known_ends[b] = len(r.log)
         more = leader.log[len(r.log) : len(r.log) + self.rng.randint(1, 3)]
         r.log += more
-        r.high_watermark = min(len(r.log), max(r.high_watermark, leader.high_watermark))
+        before = r.high_watermark
+        r.high_watermark = min(len(r.log), max(before, leader.high_watermark))
         if more:
             self.note(b, "replicate")
             self.tick()
             leader.known_ends[b] = len(r.log)
+        elif r.high_watermark != before:
+            # As brokers do: a follower may show records from now on.
+            self.note(b, "high-watermark")
         self.advance(self.leader)
 
     def advance(self, b: int) -> None:
