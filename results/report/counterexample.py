@@ -113,7 +113,8 @@ def witness_figure(first: Argument, others: Sequence[Argument] = ()) -> Markup:
             y=13,
             text_anchor="start" if right else "end",
         )
-    body = axis.draw(_TOP - 2, bottom) + joined(parts) + moment
+    # The labels of operations are drawn over the line of the moment.
+    body = axis.draw(_TOP - 2, bottom) + moment + joined(parts)
     return figure(axis, bottom + 24, body, name="operations that show the anomaly, per process")
 
 
