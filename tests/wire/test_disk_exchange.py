@@ -69,3 +69,56 @@ def end(cluster: LocalCluster, is_clean: bool) -> None:
         return
     for name in cluster.nodes:
         cluster.kill(name)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("reference", "kafka"), ("kafka", "reference")],
+    ids=["from-reference", "from-kafka"],
+)
+def test_the_other_system_recovers_what_a_power_cut_left(
+    first: str, second: str, tmp_path: Path
+) -> None:
+    source = create_cluster(tmp_path / "first", first, 1)
+    tools = tools_for(source)
+    with source:
+        start(source)
+        fill(tools, 1)
+        written = records(tools, 2 * RECORDS)
+        committed = offsets_of_group(tools)
+        end(source, is_clean=False)
+        torn = tear_logs(source)
+        target = create_cluster(tmp_path / "second", second, 1)
+        move_directories(source, target)
+    with target:
+        start(target)
+        tools = tools_for(target)
+        ends = tools.offsets(TOPIC)
+        found = records(tools, sum(ends.values()))
+        # Each partition lost the batch that was cut in the middle, and nothing before it.
+        for partition in torn:
+            lines = [line for line in written if line.startswith(f"Partition:{partition}\t")]
+            assert 0 < ends[partition] < len(lines)
+        assert set(found) < set(written)
+        assert offsets_of_group(tools) == committed
+        stop(target)
+
+
+def tear_logs(cluster: LocalCluster) -> set[int]:
+    """Leaves of the topic's logs what a power cut may leave; returns the partitions.
+
+    The last batch ends in the middle, one index of the active segment is cut and the others are missing, and there
+    are no snapshots of producers.
+    """
+    partitions = set()
+    for log in cluster.nodes["b1"].directory.rglob(f"{TOPIC}-*"):
+        active = max(log.glob("*.log"))
+        with open(active, "r+b") as file:
+            file.truncate(active.stat().st_size - 37)
+        for path in [*log.glob("*.timeindex"), *log.glob("*.snapshot")]:
+            path.unlink()
+        for path in log.glob(f"{active.stem}.index"):
+            path.write_bytes(path.read_bytes()[:5])
+        partitions.add(int(log.name.rpartition("-")[2]))
+    assert partitions == {0, 1}
+    return partitions
