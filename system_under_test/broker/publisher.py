@@ -21,6 +21,7 @@ from system_under_test.config import NodeConfig
 from system_under_test.metadata.image import ClusterImage, PartitionRegistration
 from system_under_test.metadata.records import (
     ClearElrRecord,
+    IgnoredRecord,
     LeaderChangeRecord,
     MetadataBatch,
     NoOpRecord,
@@ -288,7 +289,7 @@ class MetadataPublisher:
 
 def _changes_anything(batches: Iterable[MetadataBatch]) -> bool:
     return any(
-        not isinstance(record, (NoOpRecord, LeaderChangeRecord))
+        not isinstance(record, (NoOpRecord, IgnoredRecord, LeaderChangeRecord))
         for batch in batches
         for record in batch.records
     )

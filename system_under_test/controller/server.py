@@ -7,6 +7,7 @@ from system_under_test.config import NodeConfig
 from system_under_test.controller.controller import Controller
 from system_under_test.controller.metrics import controller_metrics
 from system_under_test.features import levels_of
+from system_under_test.log.directory import identify
 from system_under_test.protocol.feature_levels import FeatureLevels
 from system_under_test.protocol.messages import message_name
 from system_under_test.raft.metrics import raft_metrics
@@ -37,7 +38,19 @@ class ControllerNode:
         self.controller.attach(self.raft)
 
     async def start(self) -> None:
-        """Loads the metadata log, then starts serving."""
+        """Marks a new log directory as this node's, loads the metadata log, then starts serving.
+
+        Raises:
+            LogDirectoryError: The directory belongs to another node or cluster, or is damaged.
+        """
+        host = self._host
+        # Kafka refuses a directory without meta.properties, also that of a controller (KIP-631).
+        identify(
+            host.storage,
+            self._config,
+            self._config.log_dirs[0],
+            host.random.stream("log-directories"),
+        )
         await self.raft.start()
         self.controller.start()
         self._accepting = True

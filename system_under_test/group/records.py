@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Self
 
 OFFSET_KEY_VERSION = 1
+FLEXIBLE_OFFSET_VERSION = 4
+"""Version of an offset's value that brokers write from Apache Kafka 4.1 on."""
 GROUP_KEY_VERSION = 2
 VALUE_VERSION = 3
 
@@ -142,6 +144,14 @@ class RecordReader:
         size = self.number("h")
         return None if size == -1 else self.decoded(self.raw(size))
 
+    def compact_text(self) -> str:
+        """Reads a text whose length plus one is an unsigned varint."""
+        size, shift = 0, 0
+        while (byte := self.number("B")) >= 0x80 and shift < 28:
+            size |= (byte & 0x7F) << shift
+            shift += 7
+        return self.decoded(self.raw((size | byte << shift) - 1))
+
     def decoded(self, data: bytes) -> str:
         """Returns bytes as text."""
         try:
@@ -185,17 +195,22 @@ def encode_offset(value: CommittedOffset) -> bytes:
 
 
 def decode_offset(data: bytes) -> CommittedOffset:
-    """Decodes the value of an offset.
+    """Decodes the value of an offset, in any version that Apache Kafka has written.
+
+    What follows the time of the commit is not used: the expiration time of version 1, and the topic id in the
+    tagged fields of version 4.
 
     Raises:
         UnreadableRecordError: The bytes are malformed.
     """
     reader = RecordReader(data)
-    _check_version(reader)
+    version = reader.number("h")
+    if not 0 <= version <= FLEXIBLE_OFFSET_VERSION:
+        raise UnreadableRecordError(f"unknown value version {version}")
     return CommittedOffset(
         offset=reader.number("q"),
-        leader_epoch=reader.number("i"),
-        metadata=reader.text(),
+        leader_epoch=reader.number("i") if version >= VALUE_VERSION else -1,
+        metadata=reader.compact_text() if version == FLEXIBLE_OFFSET_VERSION else reader.text(),
         committed_ms=reader.number("q"),
     )
 

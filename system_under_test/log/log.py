@@ -18,6 +18,7 @@ from system_under_test.invariants import check_invariant
 from system_under_test.log.checkpoints import parent
 from system_under_test.log.epochs import EPOCH_CHECKPOINT, LeaderEpochCache
 from system_under_test.log.errors import BatchTooLargeError, OutOfOrderOffsetError
+from system_under_test.log.producer_snapshot import write_snapshot
 from system_under_test.log.producer_state import NO_PRODUCER_ID, ProducerStates
 from system_under_test.log.recovery import LoadedLog, load_segments
 from system_under_test.log.segment import Segment
@@ -589,6 +590,14 @@ class Log:
             )
 
     # Ending
+
+    def snapshot_producers(self) -> None:
+        """Writes what is known of producers for Apache Kafka, which may open the directory next; durable.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        write_snapshot(self._storage, self._directory, self.log_end_offset, self.producers)
 
     def close(self) -> None:
         """Stops background work; the files stay as they are."""

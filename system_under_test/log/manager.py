@@ -586,6 +586,7 @@ class LogManager:
             try:
                 for key in sorted(directory.logs):
                     await directory.logs[key].flush()
+                    directory.logs[key].snapshot_producers()
                     directory.logs[key].close()
                 self._write_recovery_points(directory)
                 # CS-1: last of all. A directory that never finished loading is as clean as it was before.

@@ -13,7 +13,7 @@ that a producer sends:
 * PID-3: an epoch older than the known one is refused with INVALID_PRODUCER_EPOCH;
 * PID-4: a follower keeps the same state while it appends, so that it can lead; and
 * PID-5: truncation and loading rebuild it from the batches that are there. No snapshot file is needed: a load
-  reads every batch header anyway.
+  reads every batch header anyway. Only for Apache Kafka a clean stop writes one (`producer_snapshot.py`).
 
 Producers with a transactional id also have transactions (`transactions.py`). Their coordinator ends one with a
 marker, which may bring a new epoch; from then on batches of the old one are refused (PID-3, TXN-3). A marker of a

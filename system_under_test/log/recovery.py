@@ -21,6 +21,7 @@ loses nothing here, because the page cache holds exactly what the process wrote.
 from dataclasses import dataclass, field, replace
 
 from system_under_test.log.epochs import LeaderEpochCache
+from system_under_test.log.producer_snapshot import remove_derived_files
 from system_under_test.log.producer_state import NO_PRODUCER_ID, ProducerStates
 from system_under_test.log.segment import (
     CLEANED_SUFFIX,
@@ -108,7 +109,9 @@ def load_segments(
         producers: Empty; the batches that are kept are entered (PID-5).
         compares_epochs: Whether a batch that is older than the epoch cache says is cut.
     """
-    for name in storage.list(directory):
+    names = storage.list(directory)
+    remove_derived_files(storage, directory, names)
+    for name in names:
         if name.endswith(CLEANED_SUFFIX):
             storage.remove(f"{directory}/{name}")  # an interrupted pass of the cleaner left it
     bases = segment_bases(storage, directory)

@@ -24,6 +24,7 @@ from system_under_test.metadata.records import (
     ClearElrRecord,
     ConfigRecord,
     FeatureLevelRecord,
+    IgnoredRecord,
     LeaderChangeRecord,
     MetadataRecord,
     NoOpRecord,
@@ -429,7 +430,9 @@ class ClusterImage:
         else:
             self.configs[key] = record.value
 
-    def _nothing(self, _offset: int, _record: NoOpRecord | LeaderChangeRecord) -> None:
+    def _nothing(
+        self, _offset: int, _record: NoOpRecord | IgnoredRecord | LeaderChangeRecord
+    ) -> None:
         pass
 
 
@@ -446,5 +449,6 @@ _REPLAY: dict[type, Callable[[ClusterImage, int, Any], None]] = {
     ProducerIdsRecord: ClusterImage._producer_ids,
     ConfigRecord: ClusterImage._config,
     NoOpRecord: ClusterImage._nothing,
+    IgnoredRecord: ClusterImage._nothing,
     LeaderChangeRecord: ClusterImage._nothing,
 }

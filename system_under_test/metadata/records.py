@@ -144,6 +144,17 @@ class NoOpRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IgnoredRecord:
+    """A record of Apache Kafka that changes nothing here: its content is not kept.
+
+    Attributes:
+        type_id: Kafka's number of the record type; of a control record its control type.
+    """
+
+    type_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderChangeRecord:
     """A quorum leader began its epoch; a control record (KIP-595 LeaderChangeMessage)."""
 
@@ -164,6 +175,7 @@ MetadataRecord = (
     | ConfigRecord
     | ProducerIdsRecord
     | NoOpRecord
+    | IgnoredRecord
     | LeaderChangeRecord
 )
 

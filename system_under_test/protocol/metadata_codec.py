@@ -5,9 +5,10 @@ and then the fields in Kafka's flexible encoding: compact strings and arrays, an
 in which a field that has its default value is left out. Types, versions, field order and tags are those of
 Kafka's metadata schemas. They are written down once, in the table `_SCHEMAS`, which drives reading and writing.
 
-Two differences from Kafka: an "unchanged" array of uuids is absent and an empty one is written out (Kafka does not
-distinguish the two in `BrokerRegistrationChangeRecord`), and only the listed version of each record is decoded,
-because older versions are never stored.
+One difference from Kafka: an "unchanged" array of uuids is absent and an empty one is written out; Kafka does not
+distinguish the two in `BrokerRegistrationChangeRecord`. Older versions are read, because Apache Kafka writes the
+smallest version that has all fields. Its records about things that do not exist here are read as `IgnoredRecord`
+if nothing depends on them (`_IGNORED`), and are refused by name otherwise (`_REFUSED`).
 
 A batch of records is one record batch v2 whose values are framed records. A `LeaderChangeRecord` is a
 separate control batch: key (version, type 2), value a LeaderChangeMessage.
@@ -30,6 +31,7 @@ from system_under_test.metadata.records import (
     ClearElrRecord,
     ConfigRecord,
     FeatureLevelRecord,
+    IgnoredRecord,
     LeaderChangeRecord,
     MetadataBatch,
     MetadataRecord,
@@ -46,6 +48,7 @@ from system_under_test.protocol.metadata_fields import (
     BOOL,
     BYTE,
     ENDPOINTS,
+    FEATURES_AND_RACK,
     FENCED_CHANGE,
     INT,
     INT16_FORM,
@@ -53,7 +56,6 @@ from system_under_test.protocol.metadata_fields import (
     INTS,
     LONG,
     NEVER_TRUE,
-    NOTHING_KNOWN,
     NULLABLE_STRING,
     SHORT,
     SHUTDOWN_CHANGE,
@@ -73,9 +75,16 @@ METADATA_TOPIC_ID = UUID(int=1)
 FRAME_VERSION = 1
 LEADER_CHANGE_TYPE = 2
 """Kafka's ControlRecordType.LEADER_CHANGE."""
+KRAFT_VERSION_TYPE = 5
+KRAFT_VOTERS_TYPE = 6
+"""Kafka's ControlRecordType.KRAFT_VERSION and KRAFT_VOTERS (KIP-853)."""
 CACHED_BYTES_MAX = 2048
 """Larger runs of batches are read once, at start-up, and are not kept."""
 
+_DYNAMIC_VOTERS = (
+    "metadata log: its quorum has dynamic voters (kraft.version 1), which this system does not support; "
+    "use a quorum that controller.quorum.voters defines"
+)
 _CONTROL_KEY = struct.Struct(">hh")
 
 
@@ -109,11 +118,15 @@ def decode_record(data: bytes) -> MetadataRecord:
     version = reader.uvarint()
     if frame_version != FRAME_VERSION:
         raise ValueError(f"metadata record: frame version {frame_version} is not known")
+    if type_id in _IGNORED:
+        return IgnoredRecord(type_id=type_id)
     found = _BY_TYPE_ID.get(type_id)
     if found is None:
-        raise ValueError(f"metadata record: type {type_id} is not known")
-    record_type, schema = found
-    if version != schema.version:
+        name = _REFUSED.get(type_id, f"type {type_id}")
+        raise ValueError(f"metadata record: {name} is not supported by this system")
+    record_type, newest = found
+    schema = newest if version == newest.version else _OLDER.get((type_id, version))
+    if schema is None:
         raise ValueError(f"{record_type.__name__}: version {version} is not known")
     values = _read_fields(reader, record_type.__name__, schema)
     reader.expect_end(record_type.__name__)
@@ -208,11 +221,18 @@ def _encode_leader_change(record: LeaderChangeRecord) -> bytes:
     return bytes(out)
 
 
-def _decode_control_record(key: bytes | None, value: bytes | None) -> LeaderChangeRecord:
+def _decode_control_record(
+    key: bytes | None, value: bytes | None
+) -> LeaderChangeRecord | IgnoredRecord:
     name = "LeaderChangeRecord"
     if key is None or len(key) != _CONTROL_KEY.size:
         raise ValueError("metadata log: a control record without a control key")
     control_type = _CONTROL_KEY.unpack(key)[1]
+    if control_type == KRAFT_VERSION_TYPE:
+        _require_static_voters(value or b"")
+        return IgnoredRecord(type_id=control_type)
+    if control_type == KRAFT_VOTERS_TYPE:
+        raise ValueError(_DYNAMIC_VOTERS)
     if control_type != LEADER_CHANGE_TYPE:
         raise ValueError(f"metadata log: control record type {control_type} is not known")
     reader = Reader(value or b"")
@@ -225,6 +245,13 @@ def _decode_control_record(key: bytes | None, value: bytes | None) -> LeaderChan
     reader.expect_no_tags(name)
     reader.expect_end(name)
     return LeaderChangeRecord(leader_id=leader_id, voters=voters)
+
+
+def _require_static_voters(value: bytes) -> None:
+    reader = Reader(value)
+    reader.unpack(INT16_FORM)
+    if reader.unpack(INT16_FORM) != 0:
+        raise ValueError(_DYNAMIC_VOTERS)
 
 
 def _read_voters(reader: Reader, name: str) -> tuple[int, ...]:
@@ -279,7 +306,7 @@ _SCHEMAS: dict[type[Any], _Schema] = {
             _plain("incarnation_id", UUID_),
             _plain("broker_epoch", LONG),
             _plain("address", ENDPOINTS),
-            _plain(_NOT_A_FIELD, NOTHING_KNOWN),
+            _plain(_NOT_A_FIELD, FEATURES_AND_RACK),
             _plain("fenced", BOOL),
             _plain("in_controlled_shutdown", BOOL),
         ),
@@ -367,6 +394,55 @@ _SCHEMAS: dict[type[Any], _Schema] = {
     ClearElrRecord: _Schema(type_id=28, version=0, plain=(_plain("topic_name", STRING),)),
 }
 _BY_TYPE_ID = {schema.type_id: (type_, schema) for type_, schema in _SCHEMAS.items()}
+
+
+def _without(schema: _Schema, version: int, *names: str) -> _Schema:
+    """Returns an older version of a schema, which lacks plain fields. Tags it cannot have simply do not occur."""
+    return _Schema(
+        type_id=schema.type_id,
+        version=version,
+        plain=tuple(field for field in schema.plain if field.name not in names),
+        tagged=schema.tagged,
+    )
+
+
+_REGISTRATION = _SCHEMAS[RegisterBrokerRecord]
+_REGISTRATION_1 = _Schema(
+    type_id=0,
+    version=1,
+    plain=tuple(field for field in _REGISTRATION.plain if field.type is not NEVER_TRUE),
+)
+_PARTITION = _SCHEMAS[PartitionRecord]
+_OLDER = {
+    (schema.type_id, schema.version): schema
+    for schema in (
+        _without(_REGISTRATION_1, 0, "in_controlled_shutdown"),
+        _REGISTRATION_1,
+        _without(_REGISTRATION, 2),
+        _without(_PARTITION, 0, "directories"),
+        _without(_PARTITION, 1),
+        _without(_SCHEMAS[PartitionChangeRecord], 0),
+        _without(_SCHEMAS[PartitionChangeRecord], 1),
+        _without(_SCHEMAS[BrokerRegistrationChangeRecord], 0),
+        _without(_SCHEMAS[BrokerRegistrationChangeRecord], 1),
+    )
+}
+"""Older versions by type and version."""
+_IGNORED = {21: "ZkMigrationStateRecord", 23: "BeginTransactionRecord", 24: "EndTransactionRecord"}
+_IGNORED |= {27: "RegisterControllerRecord"}
+"""Nothing here depends on them. Records of a metadata transaction (KIP-868) count without waiting for its end;
+Kafka uses one to write the first records of a cluster, which no node reads before the end is committed."""
+_REFUSED = {
+    10: "DelegationTokenRecord",
+    11: "UserScramCredentialRecord",
+    14: "ClientQuotaRecord",
+    18: "AccessControlEntryRecord",
+    19: "RemoveAccessControlEntryRecord",
+    22: "RemoveUserScramCredentialRecord",
+    25: "AbortTransactionRecord",
+    26: "RemoveDelegationTokenRecord",
+}
+"""Ignoring them would drop permissions, credentials or quotas, or keep what was aborted."""
 
 
 def _write_fields(out: bytearray, record: Any, schema: _Schema) -> None:

@@ -178,8 +178,17 @@ def _read_fenced_change(reader: Reader, name: str) -> bool | None:
 
 
 def _write_shutdown_change(out: bytearray, value: Any) -> None:
-    # Kafka only knows 1 = IN_CONTROLLED_SHUTDOWN and 0 = unchanged; -1 is ours, for the way back.
-    out += _INT8_FORM.pack(1 if value else -1)
+    # Kafka knows 1 = IN_CONTROLLED_SHUTDOWN and 0 (absent) = unchanged. Only a registration ends a shutdown.
+    if not value:
+        raise ValueError("a registration change cannot end a controlled shutdown")
+    out += _INT8_FORM.pack(1)
+
+
+def _read_shutdown_change(reader: Reader, name: str) -> bool | None:
+    value = reader.unpack(_INT8_FORM)
+    if value not in (0, 1):
+        raise ValueError(f"{name}: {value} is not a shutdown change")
+    return True if value == 1 else None
 
 
 def _write_endpoints(out: bytearray, value: Any) -> None:
@@ -200,26 +209,29 @@ def _write_endpoints(out: bytearray, value: Any) -> None:
 
 def _read_endpoints(reader: Reader, name: str) -> str:
     count = reader.array_length(name)
-    if count > 1:
-        raise ValueError(f"{name}: {count} endpoints, at most one is known here")
-    if count == 0:
-        return ""
-    _read_string(reader, name)
-    host = _read_string(reader, name)
-    port = reader.unpack(_UINT16_FORM)
-    reader.unpack(INT16_FORM)
-    reader.expect_no_tags(name)
-    return f"{host}:{port}"
+    addresses = []
+    for _ in range(count):
+        _read_string(reader, name)
+        host = _read_string(reader, name)
+        addresses.append(f"{host}:{reader.unpack(_UINT16_FORM)}")
+        reader.unpack(INT16_FORM)
+        reader.expect_no_tags(name)
+    # Brokers here have one listener. A broker of Apache Kafka registers the one for other brokers with the rest.
+    return addresses[0] if addresses else ""
 
 
-def _write_nothing_known(out: bytearray, value: Any) -> None:
-    # Features (an empty array) and rack (null) of RegisterBrokerRecord: brokers here have neither.
+def _write_features_and_rack(out: bytearray, value: Any) -> None:
+    # An empty array and null: brokers here register neither. What a broker of Apache Kafka registered is skipped.
     out += b"\x01\x00"
 
 
-def _read_nothing_known(reader: Reader, name: str) -> None:
-    if reader.take(2) != b"\x01\x00":
-        raise ValueError(f"{name}: features and racks are not known here")
+def _read_features_and_rack(reader: Reader, name: str) -> None:
+    for _ in range(reader.array_length(name)):
+        _read_string(reader, name)
+        reader.unpack(INT16_FORM)
+        reader.unpack(INT16_FORM)
+        reader.expect_no_tags(name)
+    _read_nullable_string(reader, name)
 
 
 def _write_false(out: bytearray, value: Any) -> None:
@@ -244,6 +256,6 @@ INTS = _array(INT)
 UUIDS = _array(UUID_)
 ENDPOINTS = FieldType(write=_write_endpoints, read=_read_endpoints)
 NEVER_TRUE = FieldType(write=_write_false, read=_read_false)
-NOTHING_KNOWN = FieldType(write=_write_nothing_known, read=_read_nothing_known)
+FEATURES_AND_RACK = FieldType(write=_write_features_and_rack, read=_read_features_and_rack)
 FENCED_CHANGE = FieldType(write=_write_fenced_change, read=_read_fenced_change)
-SHUTDOWN_CHANGE = FieldType(write=_write_shutdown_change, read=_read_fenced_change)
+SHUTDOWN_CHANGE = FieldType(write=_write_shutdown_change, read=_read_shutdown_change)

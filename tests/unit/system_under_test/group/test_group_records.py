@@ -1,5 +1,7 @@
 """Records of the offsets topic: Kafka's own bytes, and nothing that is not a record gets through."""
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,3 +101,43 @@ def test_groups_are_placed_by_javas_hash() -> None:
     assert java_hash("\U0001f600") == 31 * 0xD83D + 0xDE00
     assert offsets_partition("polygenelubricants", 50) == 0
     assert offsets_partition("hello", 50) == 99162322 % 50
+
+
+def test_an_offset_as_apache_kafka_4_1_writes_it_is_read() -> None:
+    recorded = bytes.fromhex("000400000000000003e80000000001000001a20856bbb800")
+    assert decode_offset(recorded) == CommittedOffset(
+        offset=1000, leader_epoch=0, metadata="", committed_ms=0x1A20856BBB8
+    )
+
+
+def test_an_offset_with_long_metadata_and_a_topic_id_is_read() -> None:
+    metadata = "m" * 200
+    value = struct.pack(">hqi", 4, 7, 5) + b"\xc9\x01" + metadata.encode()
+    value += struct.pack(">q", 9) + b"\x01\x00\x10" + bytes(16)
+    assert decode_offset(value) == CommittedOffset(
+        offset=7, leader_epoch=5, metadata=metadata, committed_ms=9
+    )
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_offsets_of_older_versions_have_no_leader_epoch(version: int) -> None:
+    value = struct.pack(">hqh", version, 7, 1) + b"m" + struct.pack(">q", 9)
+    value += struct.pack(">q", 11) if version == 1 else b""
+    assert decode_offset(value) == CommittedOffset(
+        offset=7, leader_epoch=-1, metadata="m", committed_ms=9
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        struct.pack(">hqi", 4, 7, 5) + b"\x00" + struct.pack(">q", 9),
+        struct.pack(">hqi", 4, 7, 5) + b"\xff" * 9,
+        struct.pack(">hqi", 5, 7, 5),
+        struct.pack(">hqi", -1, 7, 5),
+    ],
+    ids=["null-metadata", "endless-varint", "later-version", "negative-version"],
+)
+def test_a_malformed_offset_is_refused(value: bytes) -> None:
+    with pytest.raises(UnreadableRecordError):
+        decode_offset(value)

@@ -75,7 +75,7 @@ records = st.one_of(
         broker_id=ids,
         broker_epoch=epochs,
         fenced=optional(flags),
-        in_controlled_shutdown=optional(flags),
+        in_controlled_shutdown=st.sampled_from((None, True)),
         log_dirs=optional(uuid_lists),
     ),
     st.builds(TopicRecord, name=names, topic_id=uuids),

@@ -1,0 +1,124 @@
+"""Apache Kafka opens log directories of the reference system, and the other way round, with the same records."""
+
+from pathlib import Path
+
+import pytest
+from disk_exchange import (
+    RECORDS,
+    TOPIC,
+    create_cluster,
+    fill,
+    move_directories,
+    offsets_of_group,
+    produce,
+    records,
+    start,
+    stop,
+    tools_for,
+)
+from kafka_tools import LIMIT_S
+
+from harness.environments.local.standing import LocalCluster
+
+pytestmark = [pytest.mark.wire, pytest.mark.timeout(LIMIT_S * 5)]
+
+
+@pytest.mark.parametrize(
+    "nodes", [1, pytest.param(3, marks=pytest.mark.long)], ids=["one-node", "three-nodes"]
+)
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean-stop", "killed"])
+@pytest.mark.parametrize(("first", "second"), [("reference", "kafka"), ("kafka", "reference")])
+def test_log_directories_move_to_the_other_system_and_back(
+    first: str, second: str, is_clean: bool, nodes: int, tmp_path: Path
+) -> None:
+    source = create_cluster(tmp_path / "first", first, nodes)
+    tools = tools_for(source)
+    with source:
+        start(source)
+        fill(tools, nodes)
+        written = records(tools, 2 * RECORDS)
+        committed = offsets_of_group(tools)
+        assert sum(int(offset) for offset in committed.values()) == 1000
+        end(source, is_clean)
+        target = create_cluster(tmp_path / "second", second, nodes)
+        move_directories(source, target)
+    with target:
+        start(target)
+        tools = tools_for(target)
+        assert records(tools, 2 * RECORDS) == written
+        assert offsets_of_group(tools) == committed
+        assert "retention.ms=86400000" in tools.run("topics", "--describe", "--topic", TOPIC)
+        produce(tools, RECORDS, "enable.idempotence=true")
+        grown = records(tools, 3 * RECORDS)
+        assert set(written) < set(grown)
+        end(target, is_clean)
+        back = create_cluster(tmp_path / "back", first, nodes)
+        move_directories(target, back)
+    with back:
+        start(back)
+        tools = tools_for(back)
+        assert records(tools, 3 * RECORDS) == grown
+        assert offsets_of_group(tools) == committed
+        stop(back)
+
+
+def end(cluster: LocalCluster, is_clean: bool) -> None:
+    """Stops all nodes cleanly, or all at once with SIGKILL."""
+    if is_clean:
+        stop(cluster)
+        return
+    for name in cluster.nodes:
+        cluster.kill(name)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("reference", "kafka"), ("kafka", "reference")],
+    ids=["from-reference", "from-kafka"],
+)
+def test_the_other_system_recovers_what_a_power_cut_left(
+    first: str, second: str, tmp_path: Path
+) -> None:
+    source = create_cluster(tmp_path / "first", first, 1)
+    tools = tools_for(source)
+    with source:
+        start(source)
+        fill(tools, 1)
+        written = records(tools, 2 * RECORDS)
+        committed = offsets_of_group(tools)
+        end(source, is_clean=False)
+        torn = tear_logs(source)
+        target = create_cluster(tmp_path / "second", second, 1)
+        move_directories(source, target)
+    with target:
+        start(target)
+        tools = tools_for(target)
+        ends = tools.offsets(TOPIC)
+        found = records(tools, sum(ends.values()))
+        # Each partition lost the batch that was cut in the middle, and nothing before it.
+        for partition in torn:
+            lines = [line for line in written if line.startswith(f"Partition:{partition}\t")]
+            assert 0 < ends[partition] < len(lines)
+        assert set(found) < set(written)
+        assert offsets_of_group(tools) == committed
+        stop(target)
+
+
+def tear_logs(cluster: LocalCluster) -> set[int]:
+    """Leaves of the topic's logs what a power cut may leave; returns the partitions.
+
+    The last batch ends in the middle, one index of the active segment is cut and the others are missing, and there
+    are no snapshots of producers.
+    """
+    partitions = set()
+    for log in cluster.nodes["b1"].directory.rglob(f"{TOPIC}-*"):
+        active = max(log.glob("*.log"))
+        with open(active, "r+b") as file:
+            file.truncate(active.stat().st_size - 37)
+        for path in [*log.glob("*.timeindex"), *log.glob("*.snapshot")]:
+            path.unlink()
+        for path in log.glob(f"{active.stem}.index"):
+            path.write_bytes(path.read_bytes()[:5])
+        partitions.add(int(log.name.rpartition("-")[2]))
+    assert partitions == {0, 1}
+    return partitions
