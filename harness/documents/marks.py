@@ -8,7 +8,7 @@ _HEAD = """# Marks
 
 A mark is a rare branch that a node of the reference system reports when it takes it. The table `marks` of a run
 has each with its time, and the report counts them. In the simulation a fault may wait for one:
-`on = "mark:elected-from-elr"` ([faults](faults.md)).
+`on = "mark:elected-from-elr"` (`docs/faults.md`).
 
 | mark | what happened |
 |---|---|
