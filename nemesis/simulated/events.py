@@ -29,7 +29,7 @@ def check_message(name: str) -> None:
 def check_mark(name: str) -> None:
     """Raises `UsageError` if no node reports a mark of that name."""
     if name not in MARKS:
-        raise UsageError(unknown_name("mark", name, MARKS))
+        raise UsageError(unknown_name("mark", name, MARKS, listed_in="docs/marks.md"))
 
 
 def needs_messages(schedule: Sequence[Fault]) -> bool:

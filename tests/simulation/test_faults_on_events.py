@@ -136,7 +136,7 @@ DO_NOT_HAPPEN = (
     "election of t-0",
     "replicas-change",
     "mark:isr-expand-proposed at follower:t-0",
-    "mark:isr-expand",
+    "mark:isr-expanded at b3",
     "fsync at client-0",
     "sent:AlterPartition from follower:t-0",
     "sent:AlterPartition from leader:t-0 to broker",
