@@ -197,15 +197,11 @@ def test_a_pattern_is_resolved_by_the_coordinator(
     assert f"^{prefix}-[ab]$" in member.subscribed_topic_regex
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_consumers_change_their_protocol_one_by_one_and_back(
-    cluster: SharedCluster, consumers: Consumers, strategy: str
+    cluster: SharedCluster, consumers: Consumers
 ) -> None:
     topic = cluster.topic(partitions=4)
-    old = [
-        consumers.add(topic, protocol="classic", partition_assignment_strategy=strategy)
-        for _ in range(2)
-    ]
+    old = [consumers.add(topic, protocol="classic") for _ in range(2)]
     consumers.until_shared(2, 2)
     consumers.leave(old[0])
     new = consumers.add(topic)
@@ -218,6 +214,30 @@ def test_consumers_change_their_protocol_one_by_one_and_back(
     consumers.leave(new)
     consumers.until_shared(4)
     assert description(cluster, consumers.group).error_code == 69, "it is a classic group again"
+
+
+def test_user_data_in_assignments_keeps_a_group_classic(
+    cluster: SharedCluster, consumers: Consumers
+) -> None:
+    """A consumer group has no place for it, so Kafka refuses the change (KAFKA-18134).
+
+    With `cooperative-sticky`, librdkafka writes the user data of a member's subscription into its assignment, too.
+    A member has some as soon as it joins again with partitions.
+    """
+    topic = cluster.topic(partitions=4)
+    settings = {"protocol": "classic", "partition_assignment_strategy": "cooperative-sticky"}
+    consumers.add(topic, **settings)
+    consumers.until_shared(4)
+    consumers.add(topic, **settings)
+    consumers.until_shared(2, 2)
+    newcomers = Consumers(cluster, consumers.group)
+    newcomer = newcomers.add(topic)
+    error = consumers.until(lambda: fatal_error(newcomer), "the newcomer is refused")
+    assert "The group id does not exist" in error.str()
+    newcomer.close()
+    assert description(cluster, consumers.group).error_code == 69, "it still is a classic group"
+    produced(cluster, topic, 4)
+    consumers.until(lambda: len(consumers.seen) == RECORDS, "all records")
 
 
 # --- Java -----------------------------------------------------------------------------------------------
