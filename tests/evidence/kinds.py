@@ -5,11 +5,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.campaigns.worker import run_seed
 from harness.runs import experiment_file
+from tests.evidence.broker_runs import BrokerRuns
+from tests.evidence.cases import Cases
 from tests.property import brute_force, election_runs, model_brute_force, transaction_histories
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,19 +24,6 @@ KNOWN_ANOMALIES = (["divergent-replicas"], ["stuck"])
 KNOWN_FINDING = (
     "invalid on a posix-strict disk only (docs/findings/recovery-keeps-truncated-records.md)"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cases:
-    """What some cases of a kind showed.
-
-    Attributes:
-        wrong: A line for each case that is wrong.
-        unknown: For each reason why verdicts are unknown, the number of cases; also those of a known finding.
-    """
-
-    wrong: list[str] = field(default_factory=list)
-    unknown: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +125,23 @@ def _is_valid_on_ext4(name: str, seed: int) -> bool:
     return bool(row["verdict"] == "valid" and not row["error"])
 
 
+CLUSTER_CHANGES = BrokerRuns(
+    file="examples/cluster-changes.toml",
+    profiles=("kafka-3.9", "kafka-4.0", "kafka-4.1", "kafka-4.2"),
+)
+SEARCHED = ("kafka-4.0", "kafka-4.1")
+SECONDS = BrokerRuns(
+    file="harness/experiments/search.toml", profiles=SEARCHED, changes={"duration_ms": 1_000}
+)
+MINUTES = BrokerRuns(
+    file="harness/experiments/search.toml", profiles=SEARCHED, changes={"duration_ms": 60_000}
+)
+TRANSACTIONS = BrokerRuns(
+    file="examples/transactions.toml",
+    profiles=("kafka-4.1",),
+    changes={"nemesis": {"faults": ["kill", "pause", "stop", "restart", "power", "controller"]}},
+)
+
 _LOG_LEVELS = ("checkers/kernels/linearizability.py",)
 _TRANSACTIONS = ("checkers/kernels/transactions/check.py",)
 _VERDICTS = ("checkers/kernels/compose.py", "checkers/kernels/log_checkers.py")
@@ -182,6 +188,30 @@ KINDS: dict[str, Kind] = {
         title=f"seeds of the correct broker: {', '.join(EXAMPLES_WITH_GROUPS)}",
         judge=_examples(EXAMPLES_WITH_GROUPS),
         chunk=10,
+        parts=_BROKER,
+    ),
+    "cluster-changes": Kind(
+        title=f"cluster changes with {', '.join(CLUSTER_CHANGES.profiles)}",
+        judge=CLUSTER_CHANGES.judge,
+        chunk=40,
+        parts=_BROKER,
+    ),
+    "seconds": Kind(
+        title=f"one second of random search over the whole space, {' and '.join(SEARCHED)}",
+        judge=SECONDS.judge,
+        chunk=100,
+        parts=_BROKER,
+    ),
+    "minutes": Kind(
+        title=f"one minute of random search over the whole space, {' and '.join(SEARCHED)}",
+        judge=MINUTES.judge,
+        chunk=4,
+        parts=_BROKER,
+    ),
+    "transactions": Kind(
+        title="transactions with coordinator fail-over and power cuts",
+        judge=TRANSACTIONS.judge,
+        chunk=40,
         parts=_BROKER,
     ),
     "long-runs": Kind(

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.evidence.kinds import ROOT, Cases, Kind
+from tests.evidence.cases import Cases
+from tests.evidence.kinds import ROOT, Kind
 
 LEDGER = Path(__file__).with_name("ledger.jsonl")
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.evidence import kinds, ledger
-from tests.evidence.kinds import KINDS, Cases, Kind
+from tests.evidence.cases import Cases
+from tests.evidence.kinds import KINDS, Kind
 
 KIND = replace(KINDS["log-levels"], parts=("part",))
 

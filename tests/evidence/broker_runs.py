@@ -1,0 +1,109 @@
+"""Seeds of the correct broker whose verdicts are compared with what is left on the disks."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.contracts.verdict import Judgement, Validity, Verdict
+from harness.errors import HarnessFailure
+from harness.history.writer import HistoryWriter
+from harness.runs import experiment_file
+from harness.runs.experiment import Experiment
+from harness.runs.judge import judge_result
+from harness.runs.resolved import resolve
+from harness.runs.simulated import SimulatedRun
+from tests.evidence.cases import Cases
+from tests.evidence.kept_records import missing_records
+
+TRUNCATED = "truncated-below-high-watermark"
+FLAGGED = {"elected-unclean", "elected-last-known-leader"}
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRuns:
+    """Numbered runs: each seed runs with every profile, one after the other.
+
+    Attributes:
+        file: The experiment.
+        profiles: Which releases of Kafka the broker behaves like.
+        changes: Other values for some keys of the experiment, by table.
+    """
+
+    file: str
+    profiles: tuple[str, ...]
+    changes: dict[str, Any] = field(default_factory=dict)
+
+    def judge(self, first: int, count: int) -> Cases:
+        """Runs and judges cases `first` to `first + count - 1`."""
+        cases = Cases()
+        for number in range(first, first + count):
+            seed, index = divmod(number, len(self.profiles))
+            profile = self.profiles[index]
+            wrong, reason = _judged(self.experiment(profile), seed)
+            if wrong:
+                cases.wrong.append(f"{profile}, seed {seed}: {wrong}")
+            elif reason:
+                reason = f"{profile}: {reason}"
+                cases.unknown[reason] = cases.unknown.get(reason, 0) + 1
+        return cases
+
+    def experiment(self, profile: str) -> Experiment:
+        """Returns what runs with a profile, before the seed draws its configuration."""
+        data = experiment_file.to_data(experiment_file.load(ROOT / self.file, on="simulation"))
+        data["profile"] = profile
+        for key, value in self.changes.items():
+            data[key] = {**data[key], **value} if isinstance(value, dict) else value
+        return experiment_file.from_data(data)
+
+
+def _judged(planned: Experiment, seed: int) -> tuple[str, str]:
+    """Runs one seed.
+
+    Returns:
+        What is wrong with the run or its verdict, and why its verdict is not valid; each "" if there is nothing.
+    """
+    experiment, _ = resolve(planned, seed)
+    run = SimulatedRun(experiment, seed, HistoryWriter(None))
+    result = run.run()
+    marks = set(result.tables["marks"].column("mark").to_pylist())
+    if result.stuck:
+        # It may lose a coordinator's state, and a transaction then stays open for good, as in Kafka.
+        return ("", "stuck after a flagged election") if marks & FLAGGED else (result.stuck, "")
+    try:
+        verdict, _ = judge_result(experiment, seed, result)
+    except HarnessFailure as error:
+        return str(error), ""
+    if result.violations:
+        return f"violations: {result.violations[:2]}", ""
+    (elr_on,) = result.tables["run_facts"].column("elr_on").to_pylist()
+    return compare(verdict, missing_records(run), may_lose=not elr_on and TRUNCATED in marks)
+
+
+def compare(verdict: Verdict, missing: int | None, *, may_lose: bool) -> tuple[str, str]:
+    """Compares a verdict with the number of acknowledged records that are not on the disks of the last leaders.
+
+    Args:
+        verdict: Of the run.
+        missing: That number; None if it is not known.
+        may_lose: Whether the release has no ELR, and a follower gave up what had been committed.
+
+    Returns:
+        What is wrong, and why the verdict is not valid; each "" if there is nothing.
+    """
+    lost = verdict.unexcused_lost_records + verdict.excused_lost_records
+    if verdict.validity is Validity.UNKNOWN:
+        return "", "; ".join(verdict.reasons)
+    if missing is not None and missing != lost:
+        return (
+            f"{verdict.validity}, {lost} lost records, but {missing} are missing on the disks",
+            "",
+        )
+    if verdict.validity is Validity.VALID:
+        return "", ""
+    forbidden = sorted(
+        {one.id for one in verdict.anomalies if one.judgement is Judgement.FORBIDDEN}
+    )
+    if not may_lose:
+        return f"invalid: {forbidden}", ""
+    return "", "invalid without ELR, with as many lost records as are missing on the disks"

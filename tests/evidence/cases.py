@@ -1,0 +1,16 @@
+"""What some cases of a kind showed."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cases:
+    """What some cases of a kind showed.
+
+    Attributes:
+        wrong: A line for each case that is wrong.
+        unknown: For each reason why verdicts are unknown, the number of cases; also those of a known finding.
+    """
+
+    wrong: list[str] = field(default_factory=list)
+    unknown: dict[str, int] = field(default_factory=dict)
