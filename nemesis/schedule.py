@@ -40,7 +40,7 @@ LOG_DIR = "log_dir_error"
 MIN_ISR_KEY = "min.insync.replicas"
 MIN_ISRS = (1, 2)
 """Values that are drawn; with larger ones a topic with few replicas would refuse every append."""
-UNCLEAN_SHARE = 0.25
+UNCLEAN_SHARE = 0.1
 """This share of the elections that are drawn are unclean: what these lose is excused."""
 
 RARE = frozenset({"wipe", "bit_flip"})
@@ -51,6 +51,7 @@ DRAWN_ACTIONS = ("alter_config", "reassign", "move_replica", "elect_leader")
 """A change of a feature level would change what the run promises, so it is not drawn."""
 
 _AWAY = ("cut", "isolate", "pause", "stop", "oom", "stuck_disk", "read_only")
+_LEAVE = ("stop", "restart", "kill", "pause")
 _STRIKE = (
     *("power", "kill", "stop", "pause"),
     *("restart", "oom", "wipe", "bit_flip", "io_error", "read_only", LOG_DIR),
@@ -197,9 +198,27 @@ class _Draw:
         """Draws one to three independent faults."""
         faults = []
         for _ in range(1 + int(self.stream.random() * 3)):
-            faults.append(self._one(at_ms, self.family(families)))
+            fault = self._one(at_ms, self.family(families))
+            faults.extend(self._effective(fault, families))
             at_ms += self.mean(self.rhythm.step_ms)
         return faults
+
+    def _effective(self, fault: Fault, families: Sequence[str]) -> list[Fault]:
+        """Draws what a fault needs to have an effect, if it is an election.
+
+        The preferred leader mostly leads. So a leader leaves, and the election waits until a broker has joined the
+        ISR again. An unclean election waits until there is no leader.
+        """
+        if fault.fault != "elect_leader":
+            return [fault]
+        partition = fault.params["partition"]
+        if "election" in fault.params:
+            return [replace(fault, on=f"leader-loss of {partition}")]
+        leave = [family for family in families if family in _LEAVE]
+        if not leave:
+            return [fault]
+        leaves = self.on_node(fault.at_ms, self.pick(leave), (f"leader:{partition}",))
+        return [leaves, replace(fault, on=f"isr-expand of {partition}")]
 
     def siege(self, at_ms: int, families: Sequence[str]) -> list[Fault]:
         """Draws faults that take followers away one by one, then one for the broker that is left."""

@@ -12,19 +12,22 @@ from typing import Any
 from checkers.kernels.compose import has_tested_nothing, never_took_effect
 from harness.contracts.verdict import Validity, Verdict
 from harness.history.op import OpKind
+from harness.runs.experiment import Experiment
 from harness.runs.result import RunResult
+from nemesis.schedule import ADMIN, DRAWN_ACTIONS
 
 SEEDS_LISTED_MAX = 20
 """Seeds that a sentence names; the file of rows has every run."""
 
 
-def row_of_effects(verdict: Verdict) -> dict[str, Any]:
+def row_of_effects(experiment: Experiment, verdict: Verdict) -> dict[str, Any]:
     """Returns what the row of a run states about its faults.
 
     Returns:
-        `fault_families`: whether each enabled fault took effect, by name. `tested_nothing`: whether too little was
-        acknowledged while a fault was in force. `unknown_reason`: why the run is unknown, apart from these two;
-        empty if there is no other reason, or if it is not unknown.
+        `fault_families`: whether each enabled fault took effect, by name. Administrative actions that were drawn
+        are one family, as they were enabled. `tested_nothing`: whether too little was acknowledged while a fault
+        was in force. `unknown_reason`: why the run is unknown, apart from these two; empty if there is no other
+        reason, or if it is not unknown.
     """
     families: dict[str, bool] = verdict.coverage["fault_families"]
     without_effect = {never_took_effect(name) for name, took in families.items() if not took}
@@ -32,10 +35,25 @@ def row_of_effects(verdict: Verdict) -> dict[str, Any]:
     others = [reason for reason in verdict.reasons if reason not in without_effect | nothing]
     is_unknown = verdict.validity is Validity.UNKNOWN
     return {
-        "fault_families": families,
+        "fault_families": _as_enabled(experiment, families),
         "tested_nothing": bool(nothing),
         "unknown_reason": others[0] if is_unknown and others else "",
     }
+
+
+def _as_enabled(experiment: Experiment, families: Mapping[str, bool]) -> dict[str, bool]:
+    """Returns whether the faults took effect, with drawn administrative actions as one family.
+
+    Which of them are drawn is not the user's choice, and not every cluster needs an election.
+    """
+    named = {fault.fault for fault in experiment.schedule}
+    drawn = {
+        name: took for name, took in families.items() if name in DRAWN_ACTIONS and name not in named
+    }
+    if ADMIN not in experiment.nemesis.faults or not drawn:
+        return dict(families)
+    others = {name: took for name, took in families.items() if name not in drawn}
+    return {**others, ADMIN: any(drawn.values())}
 
 
 @dataclass(slots=True)

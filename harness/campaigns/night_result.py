@@ -86,11 +86,10 @@ def _sentence(summary: NightSummary, triage: Triage) -> str:
         parts.append(_count(counts[KNOWN], "known finding"))
     if counts["resolved"]:
         parts.append(f"{counts['resolved']} resolved")
-    if unknown:
-        parts.append(f"the verdict on {', '.join(unknown)} is unknown")
     repeated = sum(job.repeats for job in summary.jobs.values())
     noted = f" ({_count(repeated, 'repeat')} among them)" if repeated else ""
-    return f"{', '.join(parts)} in {_count(summary.runs, 'run')}{noted}"
+    sentence = f"{', '.join(parts)} in {_count(summary.runs, 'run')}{noted}"
+    return f"{sentence}; the verdict on {', '.join(unknown)} is unknown" if unknown else sentence
 
 
 def _count(number: int, noun: str) -> str:

@@ -130,7 +130,7 @@ def run_seed(request: Mapping[str, Any]) -> dict[str, Any]:
         return row
     row = _row(request, summary)
     row.update(_outcome(experiment, verdict))
-    row.update(row_of_effects(verdict))
+    row.update(row_of_effects(experiment, verdict))
     row["findings"] = _findings(experiment, result, verdict, row)
     if request.get("effects"):
         row["effects"] = effects_of(result)
@@ -158,7 +158,7 @@ def run_real_seed(request: Mapping[str, Any]) -> dict[str, Any]:
         return failed_row(request, str(error))
     row = _row(request, summary)
     row.update(_outcome(experiment, verdict))
-    row.update(row_of_effects(verdict))
+    row.update(row_of_effects(experiment, verdict))
     row["findings"] = _findings(experiment, result, verdict, row)
     cpu_s = time.process_time() - cpu_began_s
     row.update(wall_s=time.perf_counter() - began_s, cpu_s=cpu_s)

@@ -2,6 +2,7 @@ import asyncio
 import hashlib
 import json
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -125,6 +126,22 @@ def test_actions_are_drawn_only_by_name_and_among_those_that_are_served():
         for fault in draw(seed, (ADMIN,), ("elect_leader",))
     }
     assert elections == {"preferred", "unclean"}
+
+
+def test_drawn_elections_wait_until_they_can_change_something():
+    faults = [
+        fault for seed in range(40) for fault in draw(seed, (ADMIN, "kill"), ("elect_leader",))
+    ]
+    events = {
+        (fault.value("election"), fault.on.partition(" ")[0])
+        for fault in faults
+        if fault.fault == "elect_leader" and fault.on
+    }
+    assert events == {("preferred", "isr-expand"), ("unclean", "leader-loss")}
+    for before, election in pairwise(faults):
+        if election.on.startswith("isr-expand"):
+            assert (before.fault, before.at_ms) == ("kill", election.at_ms)
+            assert before.targets == (f"leader:{election.params['partition']}",)
 
 
 def test_a_schedule_is_a_function_of_its_stream_and_survives_json():

@@ -14,6 +14,8 @@ from harness.campaigns.worker import failed_row
 from harness.cli.campaigns import _exit_code
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Validity, Verdict
+from harness.runs.experiment import Experiment, NemesisConfig
+from nemesis.fault import Fault
 from tests.anomalies.runs import append, fault, run
 from tests.unit.harness.campaigns.fake_crew import made_up_row
 
@@ -122,7 +124,7 @@ def test_what_a_row_states_comes_from_the_verdict() -> None:
     def stated(validity: Validity, *reasons: str) -> tuple[dict[str, bool], str]:
         coverage = {"fault_families": {"cut": False, "pause": True}}
         verdict = Verdict(validity=validity, reasons=reasons, coverage=coverage)
-        row = row_of_effects(verdict)
+        row = row_of_effects(Experiment(), verdict)
         return row["fault_families"], row["unknown_reason"]
 
     families = {"cut": False, "pause": True}
@@ -138,6 +140,25 @@ def test_a_run_that_tested_nothing_is_one_of_several() -> None:
     context = replace(RunContext(), acked_during_faults_min=1)
     verdict = judge_run(run([append(0, 0, at=1)], faults=[fault(2, "kill", ["b1"])]), context)
     assert TOO_FEW in verdict.reasons, "the sentence is that of the verdict"
-    row = row_of_effects(verdict)
+    row = row_of_effects(Experiment(), verdict)
     assert row["tested_nothing"]
     assert row["unknown_reason"] != TOO_FEW
+
+
+def test_drawn_administrative_actions_are_one_family() -> None:
+    coverage = {"fault_families": {"cut": True, "elect_leader": False, "reassign": True}}
+    verdict = Verdict(validity=Validity.VALID, coverage=coverage)
+
+    def families(**keys: Any) -> dict[str, bool]:
+        found: dict[str, bool] = row_of_effects(Experiment(**keys), verdict)["fault_families"]
+        return found
+
+    drawn = NemesisConfig(faults=("admin",))
+    named = Fault(id="f0", fault="elect_leader", params={"partition": "t-0"})
+    assert families(nemesis=drawn) == {"cut": True, "admin": True}
+    assert families() == coverage["fault_families"], "without the family, each was asked for"
+    assert families(nemesis=drawn, schedule=(named,)) == {
+        "cut": True,
+        "elect_leader": False,
+        "admin": True,
+    }

@@ -255,7 +255,7 @@ def test_alarms_and_unknown_jobs_are_named_everywhere(tmp_path):
     result = close_night(place, root=str(tmp_path / "tables"), known={})
     assert result["exit_code"] == 255
     assert result["sentence"] == (
-        "1 simulated run did not repeat, nothing new, the verdict on containers is unknown in 2 runs"
+        "1 simulated run did not repeat, nothing new in 2 runs; the verdict on containers is unknown"
     )
     page = Page((place / "nightly.html").read_text())
     assert "Simulated runs that did not repeat" in page.text
