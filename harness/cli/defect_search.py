@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from harness import exit_codes
 from harness.cli.campaigns import new_folder
 from harness.cli.options import (
+    add_guided_option,
     add_worker_options,
     budget_s,
     parse_workers,
@@ -62,6 +63,7 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--first-seed", type=seed, metavar="N", help="start with this seed (default: 0)"
     )
+    add_guided_option(parser)
     parser.add_argument(
         "--resume",
         metavar="CAMPAIGN",
@@ -95,6 +97,7 @@ def search_defects(options: argparse.Namespace) -> int:
 
 
 def _new_plan(options: argparse.Namespace) -> "SearchPlan":
+    from harness.campaigns.guided.guidance import check_guidable
     from harness.defects.run_all import chosen_defects
     from harness.defects.search_plan import SearchPlan, arms_of
     from harness.runs import experiment_file as experiments
@@ -110,7 +113,10 @@ def _new_plan(options: argparse.Namespace) -> "SearchPlan":
         raise UsageError(f"{options.experiment} must have neither disabled_rules nor a scenario")
     first_seed, runs = options.first_seed or 0, options.runs or RUNS
     check_seed(first_seed + runs - 1)
-    arms = arms_of(chosen_defects(options.defect), experiment)
+    guided = (options.guided or 0) / 100
+    if guided and experiment is not None:
+        check_guidable(experiment)
+    arms = arms_of(chosen_defects(options.defect), experiment, guided=bool(guided))
     for name, arm in arms.items():
         try:
             check_world(arm.experiment, first_seed)
@@ -123,6 +129,7 @@ def _new_plan(options: argparse.Namespace) -> "SearchPlan":
         first_seed=first_seed,
         started=utc_stamp(datetime.now(UTC)),
         code=code_version(),
+        guided=guided,
     )
 
 
@@ -132,7 +139,7 @@ def _resumed(options: argparse.Namespace, load: Any) -> "tuple[Path, SearchPlan]
 
     directory = find_campaign(open_store(options).root, options.resume)
     plan: SearchPlan = load(directory)
-    given = ("experiment", "runs", "cpu", "first_seed")
+    given = ("experiment", "runs", "cpu", "first_seed", "guided")
     names = [name for name in given if getattr(options, name) is not None]
     if names or options.defect:
         what = "--" + names[0].replace("_", "-") if names else "DEFECT"

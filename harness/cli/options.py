@@ -35,6 +35,9 @@ RUN_HELP = "a run id, a unique prefix of one, a path, or latest (the newest fini
 
 DEFAULT_SPARK_MASTER = "local[2]"
 
+GUIDED_SHARE = 50
+"""Per cent of the runs of a guided search that are mutated, unless the user states another share."""
+
 SMALL_OPERATIONS = 200_000
 """Commands for single runs judge fewer operations than this without Spark, whose start would take longer
 (`benchmarks/README.md`)."""
@@ -208,6 +211,19 @@ def add_space_option(parser: argparse.ArgumentParser) -> None:
         metavar="SPACE",
         help="draw the configuration of every seed: default (every key of the default space, also those that the"
         " file sets) or none (default: the file's [space])",
+    )
+
+
+def add_guided_option(parser: argparse.ArgumentParser) -> None:
+    """Adds `--guided`."""
+    parser.add_argument(
+        "--guided",
+        type=share,
+        nargs="?",
+        const=GUIDED_SHARE,
+        metavar="SHARE",
+        help="let this share of the runs, in percent, be mutations of runs that reached something new (default: "
+        f"{GUIDED_SHARE} if given without SHARE, otherwise none)",
     )
 
 

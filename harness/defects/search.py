@@ -8,6 +8,7 @@ interruption changes it; only the limit on processor time depends on the machine
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ from harness.campaigns.crew import Crew, Request, Row
 from harness.campaigns.effects import CampaignEffects
 from harness.campaigns.engine import Engine, duration_text
 from harness.campaigns.files import SEARCH, SEARCH_FILE
-from harness.campaigns.requests import run_command
 from harness.campaigns.row_log import RowLog
 from harness.contracts.progress import ProgressDisplay
 from harness.defects.search_plan import CLIENTS, MONITOR, OFF, Arm, SearchPlan
+from harness.defects.searched_mutants import SearchedMutants
 from harness.runs import experiment_file as experiments
 from harness.runs.promises import promises_of
 from results.store import write_json
@@ -102,15 +103,23 @@ class Hunt:
             return 0
         return self._runs_max - self.runs - len(self._rows) - len(self._sent)
 
-    def next_seed(self) -> int | None:
-        """Returns the seed to run next; None if there is none, or if a finding has to be confirmed first."""
+    def next_seed(self, is_ready: Callable[[int], bool]) -> int | None:
+        """Returns the seed to run next.
+
+        Args:
+            is_ready: Whether it is known what a seed runs.
+
+        Returns:
+            None if there is none, if a finding has to be confirmed first, or if it depends on runs that have not
+            ended.
+        """
         if self.status != UNFINISHED:
             return None
         findings = [seed for seed, (what, _) in self._rows.items() if what]
         seed = self._first + self.runs
         while seed in self._rows or seed in self._sent:
             seed += 1
-        if seed >= min([self._first + self._runs_max, *findings]):
+        if seed >= min([self._first + self._runs_max, *findings]) or not is_ready(seed):
             return None
         self._sent.add(seed)
         return seed
@@ -157,6 +166,7 @@ class Search:
 
     Args:
         plan: What to run.
+        mutants: What the runs of a guided search are.
         budget_s: When to start no more runs; None for never.
         display: Where progress is shown.
         clock: Seconds.
@@ -171,6 +181,7 @@ class Search:
     def __init__(
         self,
         plan: SearchPlan,
+        mutants: SearchedMutants,
         budget_s: float | None,
         display: ProgressDisplay,
         clock: Callable[[], float] = time.monotonic,
@@ -181,6 +192,7 @@ class Search:
         self.effects = CampaignEffects()
         self.done = 0
         self._plan = plan
+        self._mutants = mutants
         self._data = {arm.name: experiments.to_data(arm.experiment) for arm in plan.arms.values()}
         self._number = {name: number for number, name in enumerate(plan.arms, 1)}
         self._off: dict[tuple[str, int], str] = {}
@@ -213,7 +225,7 @@ class Search:
         while len(taken) < count and idle < len(hunts):
             hunt = hunts[self._turn % len(hunts)]
             self._turn += 1
-            seed = hunt.next_seed()
+            seed = hunt.next_seed(partial(self._mutants.is_ready, hunt.arm.name))
             if seed is None:
                 idle += 1
                 continue
@@ -238,7 +250,7 @@ class Search:
 
     def _request(self, arm: str, seed: int) -> Request:
         self._sent += 1
-        return {
+        request = {
             "experiment": self._data[arm],
             "seed": seed,
             "arm": arm,
@@ -246,11 +258,13 @@ class Search:
             "index": self.done + self._sent,
             "keep": False,
         }
+        return self._mutants.request(arm, seed, request)
 
     # -- the ledger
 
     def stamp(self, row: Row) -> None:
-        """Adds nothing."""
+        """Adds the origin of a mutated run."""
+        self._mutants.stamp(row)
 
     def notice(self, row: Row) -> None:
         """Takes a run."""
@@ -261,6 +275,7 @@ class Search:
         # With a defect on, a run that is unknown for another reason may be the defect's doing.
         self.effects.add(row if arm.oracle == OFF else {**row, "unknown_reason": ""})
         what = "" if row["error"] else seen_by(arm.oracle, row)
+        self._mutants.notice(row, is_finding=bool(what))
         if arm.oracle != OFF:
             hunt = self.hunts[arm.name]
             hunt.add(seed, what, row["cpu_s"] or 0.0)
@@ -318,7 +333,8 @@ def run_search(
         HarnessFailure: A worker died.
         KeyboardInterrupt: It was interrupted.
     """
-    search = Search(plan, budget_s, display)
+    mutants = SearchedMutants(plan, directory)
+    search = Search(plan, mutants, budget_s, display)
     with RowLog(directory, search.notice) as rows:
         if rows.damage:
             display.message(f"{rows.damage}; those runs are repeated")
@@ -326,18 +342,16 @@ def run_search(
             if search.remaining:
                 Engine(search, make_crew(search.remaining), rows, search, directory).run()
         except KeyboardInterrupt:
-            on_interrupt(result_of(plan, search, directory))
+            on_interrupt(result_of(plan, search, mutants))
             raise
-    result = result_of(plan, search, directory)
+    result = result_of(plan, search, mutants)
     write_json(directory / SEARCH_FILE, result)
     return result
 
 
-def result_of(plan: SearchPlan, search: Search, directory: Path) -> dict[str, Any]:
+def result_of(plan: SearchPlan, search: Search, mutants: SearchedMutants) -> dict[str, Any]:
     """Returns what is known: `defects` by oracle, `wrong`, `errors`, `unknown_reasons`, and the sums."""
-
-    def command(arm: str, seed: int) -> str:
-        return run_command(plan.experiment_path(directory.resolve(), arm), seed)
+    command = mutants.command
 
     def of_oracle(defect: str, oracle: str) -> dict[str, Any] | None:
         hunt = search.hunts.get(f"{defect} {oracle}")
@@ -370,6 +384,7 @@ def result_of(plan: SearchPlan, search: Search, directory: Path) -> dict[str, An
         "runs_max": plan.runs,
         "cpu_s_max": plan.cpu_s,
         "first_seed": plan.first_seed,
+        "guided": plan.guided,
         "runs": search.done,
         "defects": defects,
         "harmful": sum(one[CLIENTS] is not None for one in defects),

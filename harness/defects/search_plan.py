@@ -58,6 +58,7 @@ class SearchPlan:
         first_seed: The first seed of every arm.
         started: When the search began (`results.layout.utc_stamp`).
         code: Version of the code (`harness.runs.code_version`).
+        guided: The share of the runs that are mutated; 0 without guidance.
     """
 
     arms: Mapping[str, Arm]
@@ -66,6 +67,7 @@ class SearchPlan:
     first_seed: int
     started: str
     code: str
+    guided: float = 0.0
 
     def experiment_path(self, directory: Path, arm: str) -> Path:
         """Returns where the experiment of an arm is stored."""
@@ -91,10 +93,13 @@ class SearchPlan:
             "first_seed": self.first_seed,
             "started": self.started,
             "code": self.code,
+            "guided": self.guided,
         }
 
 
-def arms_of(defects: Sequence[Defect], experiment: Experiment | None) -> dict[str, Arm]:
+def arms_of(
+    defects: Sequence[Defect], experiment: Experiment | None, *, guided: bool = False
+) -> dict[str, Arm]:
     """Returns the arms of several defects.
 
     A defect that no invariant shows has no arm with the monitor, and one that does clients no harm none without.
@@ -102,6 +107,8 @@ def arms_of(defects: Sequence[Defect], experiment: Experiment | None) -> dict[st
     Args:
         defects: In order.
         experiment: What runs; None for the built-in experiments.
+        guided: Whether runs may be mutated. The same seed then is another run in each arm, so each has an arm of
+            its own with the defect off.
     """
     arms: dict[str, Arm] = {}
     for defect in defects:
@@ -112,26 +119,29 @@ def arms_of(defects: Sequence[Defect], experiment: Experiment | None) -> dict[st
         )
         # A defect without rules is a property of its profile; the newest release is without it.
         safe = defect.profile if defect.rules else DEFAULT_PROFILE
-        off = Arm(
-            name=" ".join([OFF, safe, *(["groups"] if _is_for_groups(defect) else [])]),
-            defect="",
-            oracle=OFF,
-            experiment=replace(base, profile=safe, disabled_rules=(), check_invariants=True),
-            off="",
-        )
-        arms.setdefault(off.name, off)
+        shared = " ".join([OFF, safe, *(["groups"] if _is_for_groups(defect) else [])])
         on = replace(base, profile=defect.profile, disabled_rules=defect.rules)
-        for oracle, wanted in ((MONITOR, defect.invariants), (CLIENTS, defect.anomalies)):
-            if wanted:
-                name = f"{defect.id} {oracle}"
-                arms[name] = Arm(
-                    name=name,
-                    defect=defect.id,
-                    oracle=oracle,
-                    experiment=replace(on, check_invariants=oracle == MONITOR),
-                    off=off.name,
-                )
+        oracles = ((MONITOR, defect.invariants), (CLIENTS, defect.anomalies))
+        for oracle in (oracle for oracle, wanted in oracles if wanted):
+            name = f"{defect.id} {oracle}"
+            off = f"{shared} for {name}" if guided else shared
+            arms.setdefault(
+                off,
+                Arm(name=off, defect="", oracle=OFF, experiment=without_defect(base, safe), off=""),
+            )
+            arms[name] = Arm(
+                name=name,
+                defect=defect.id,
+                oracle=oracle,
+                experiment=replace(on, check_invariants=oracle == MONITOR),
+                off=off,
+            )
     return arms
+
+
+def without_defect(experiment: Experiment, profile: str) -> Experiment:
+    """Returns an experiment with every defect off, under a profile that has none."""
+    return replace(experiment, profile=profile, disabled_rules=(), check_invariants=True)
 
 
 def _is_for_groups(defect: Defect) -> bool:
@@ -182,6 +192,7 @@ def load_search(directory: Path) -> SearchPlan:
             first_seed=int(data["first_seed"]),
             started=str(data["started"]),
             code=str(data["code"]),
+            guided=float(data.get("guided", 0.0)),
         )
     except FileNotFoundError:
         raise HistoryError(f"{directory} is not a campaign: it has no {PLAN_FILE}") from None

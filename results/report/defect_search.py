@@ -33,6 +33,11 @@ def summary_sentences(result: Mapping[str, Any]) -> list[str]:
         f"{result['found']} of {number} defects found in {result['runs']} runs; by clients alone "
         f"{result['found_by_clients']} of the {result['harmful']} that do clients harm"
     ]
+    # Searches of earlier versions were not guided.
+    if share := result.get("guided", 0.0):
+        sentences.append(
+            f"{share:.0%} of the runs of each arm were mutations of runs that reached something new"
+        )
     if result["unfinished"]:
         sentences.append(f"{result['unfinished']} searches had not reached their limits")
     # Searches of earlier versions have no reasons.

@@ -73,6 +73,11 @@ class GuidedArm:
             "root_seed": trial.seed,
         }
 
+    def trial(self, number: int) -> Trial | None:
+        """Returns what repeats a mutant whose row was not taken yet; None if the run is drawn from its number."""
+        step = self._guidance.step(number)
+        return None if step is None else step.mutant.trial
+
     def stamp(self, number: int, row: Row) -> None:
         """Adds the origin of a run, and replaces the names of features by those that are new."""
         step = self._guidance.step(number)

@@ -7,17 +7,15 @@ from harness.cli.options import (
     Subcommands,
     add_campaign_options,
     add_command,
+    add_guided_option,
     add_profile_option,
     add_space_option,
     add_system_option,
     add_world_options,
-    share,
     system_keys,
 )
 
 SEEDS = 1000
-DEFAULT_SHARE = 50
-"""Per cent of the runs of a guided swarm that are mutated."""
 
 
 def add_parser(commands: Subcommands) -> None:
@@ -28,15 +26,7 @@ def add_parser(commands: Subcommands) -> None:
     add_world_options(parser, "the file's")
     add_space_option(parser)
     add_campaign_options(parser, SEEDS)
-    parser.add_argument(
-        "--guided",
-        type=share,
-        nargs="?",
-        const=DEFAULT_SHARE,
-        metavar="SHARE",
-        help="let this share of the runs, in percent, be mutations of runs that reached something new (default: "
-        f"{DEFAULT_SHARE} if given without SHARE, otherwise none)",
-    )
+    add_guided_option(parser)
 
 
 def swarm(options: argparse.Namespace) -> int:

@@ -18,6 +18,7 @@ from harness.defects.search_plan import (
     load_search,
     store_search,
 )
+from harness.defects.searched_mutants import SearchedMutants
 from harness.errors import HistoryError
 from results.report.defect_search import build_search_report, cell_words, summary_sentences
 from results.store import read_json
@@ -174,10 +175,12 @@ def test_an_interrupted_search_continues_and_counts_the_same(tmp_path: Path) -> 
 
 def test_no_run_starts_after_the_budget(tmp_path: Path) -> None:
     now = iter(range(1000))
-    source = Search(plan_of("B-18"), 3, Display(), clock=lambda: float(next(now)))
+    plan = plan_of("B-18")
+    mutants = SearchedMutants(plan, tmp_path)
+    source = Search(plan, mutants, 3, Display(), clock=lambda: float(next(now)))
     taken = [source.take(1, real=False) for _ in range(6)]
     assert [len(one) for one in taken] == [1, 1, 0, 0, 0, 0]
-    result = searching.result_of(plan_of("B-18"), source, tmp_path)
+    result = searching.result_of(plan, source, mutants)
     assert result["unfinished"] == 2
     assert "2 searches had not reached their limits" in summary_sentences(result)
 
@@ -203,7 +206,8 @@ def test_seeds_below_an_unconfirmed_finding_still_run() -> None:
     plan = plan_of("B-22")
     hunt = Hunt(plan.arms["B-22 clients"], plan)
     hunt.add(3, "lost-acked-write", 1.0)
-    assert [hunt.next_seed() for _ in range(5)] == [0, 1, 2, None, None]
+    assert [hunt.next_seed(lambda seed: seed < 2) for _ in range(3)] == [0, 1, None]
+    assert [hunt.next_seed(always) for _ in range(3)] == [2, None, None]
     assert list(hunt.to_confirm()) == [3]
     for seed in range(3):
         hunt.add(seed, "", 1.0)
@@ -211,7 +215,11 @@ def test_seeds_below_an_unconfirmed_finding_still_run() -> None:
     hunt.confirm(3, is_shown_without=False)
     assert hunt.found is not None
     assert (hunt.found.seed, hunt.found.runs) == (3, 4)
-    assert hunt.next_seed() is None
+    assert hunt.next_seed(always) is None
+
+
+def always(_: int) -> bool:
+    return True
 
 
 def test_what_each_oracle_sees() -> None:
