@@ -155,21 +155,31 @@ class ProducerProcess:
                 continue
             await self.transaction()
 
-    async def initialise(self) -> bool:
+    async def initialise(self, *, final: bool = False) -> bool:
         """Makes a producer that takes the transactional id over; returns whether it did."""
         self.drop()
-        made = await self._take_over()
+        made = await self._take_over(final=final)
         if made is None:
             return False
         self._producer, self._process = made
         return True
 
-    async def _take_over(self) -> tuple[TransactionalProducer, int] | None:
+    async def _take_over(self, *, final: bool = False) -> tuple[TransactionalProducer, int] | None:
         producer = self._clients.producer(self._id)
         process = self._places.ids.take()
         completion = await producer.initialise()
         if completion.outcome != Outcome.OK:
             self._clients.release(producer)
+            if final:
+                self._places.recorder.transaction_event(
+                    transaction=-1,
+                    process=process,
+                    event=TransactionEvent.NOT_INITIALISED,
+                    transactional_id=self._id,
+                    error_code=completion.error_code,
+                    error=completion.error,
+                    final=True,
+                )
             return None
         self._places.recorder.transaction_event(
             transaction=-1,

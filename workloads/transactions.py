@@ -185,7 +185,7 @@ class TransactionsWorkload:
         for identifier in (*self._ids, "final"):
             writer = ProducerProcess(host, self._places, identifier)
             self._open.append(writer)
-            while not await writer.initialise():
+            while not await writer.initialise(final=True):
                 if not keep_going():
                     return False
                 await asyncio.sleep(RETRY_S)
@@ -193,7 +193,7 @@ class TransactionsWorkload:
             if not keep_going():
                 return False
             await asyncio.sleep(RETRY_S)
-            await writer.initialise()
+            await writer.initialise(final=True)
         reader = ReaderProcess(host, self._places, READ_COMMITTED)
         self._open.append(reader)
         for key in self._places.keys:

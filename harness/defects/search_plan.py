@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.campaigns.files import PLAN_FILE, SEARCH
 from harness.campaigns.plan import store_durably
-from harness.defects.table import GROUP_FAULTS
+from harness.defects.table import GROUP_FAULTS, TRANSACTION_DEFECTS
 from harness.errors import HistoryError
 from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
@@ -24,8 +24,12 @@ PLAN_SCHEMA = 1
 MONITOR, CLIENTS, OFF = "monitor", "clients", "off"
 """What an arm is for: the invariant monitor, what clients see, and the system without the defect."""
 _EXPERIMENTS = Path(__file__).parents[1] / "experiments"
-BUILT_IN = _EXPERIMENTS / "search.toml"
-BUILT_IN_FOR_GROUPS = _EXPERIMENTS / "search-groups.toml"
+BUILT_IN = {
+    "": _EXPERIMENTS / "search.toml",
+    "groups": _EXPERIMENTS / "search-groups.toml",
+    "transactions": _EXPERIMENTS / "search-transactions.toml",
+}
+"""What runs, by what a defect is about; "" if it is about partitions alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,14 +116,14 @@ def arms_of(
     """
     arms: dict[str, Arm] = {}
     for defect in defects:
-        base = experiment or experiments.load(_built_in(defect))
+        base = experiment or experiments.load(BUILT_IN[_subject(defect)])
         # The profile is the defect's, whatever a seed would draw.
         base = replace(
             base, space={key: draws for key, draws in base.space.items() if key != "profile"}
         )
         # A defect without rules is a property of its profile; the newest release is without it.
         safe = defect.profile if defect.rules else DEFAULT_PROFILE
-        shared = " ".join([OFF, safe, *(["groups"] if _is_for_groups(defect) else [])])
+        shared = " ".join(filter(None, [OFF, safe, _subject(defect)]))
         on = replace(base, profile=defect.profile, disabled_rules=defect.rules)
         oracles = ((MONITOR, defect.invariants), (CLIENTS, defect.anomalies))
         for oracle in (oracle for oracle, wanted in oracles if wanted):
@@ -144,12 +148,10 @@ def without_defect(experiment: Experiment, profile: str) -> Experiment:
     return replace(experiment, profile=profile, disabled_rules=(), check_invariants=True)
 
 
-def _is_for_groups(defect: Defect) -> bool:
-    return defect.id in GROUP_FAULTS
-
-
-def _built_in(defect: Defect) -> Path:
-    return BUILT_IN_FOR_GROUPS if _is_for_groups(defect) else BUILT_IN
+def _subject(defect: Defect) -> str:
+    if defect.id in GROUP_FAULTS:
+        return "groups"
+    return "transactions" if defect.id in TRANSACTION_DEFECTS else ""
 
 
 def store_search(plan: SearchPlan, directory: Path) -> None:

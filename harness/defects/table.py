@@ -122,3 +122,10 @@ GROUP_FAULTS: dict[str, str] = {
     "B-57": groups.CUT_OFF,
 }
 """What hits the coordinators of a consumer group, by identifier of the defect."""
+
+TRANSACTION_DEFECTS = tuple(
+    identifier
+    for identifier, schedule in SCHEDULES.items()
+    if schedule.plot.__module__ == transactions.__name__
+)
+"""Defects that only clients with transactions see."""

@@ -30,6 +30,8 @@ class TransactionEvent(StrEnum):
 
     INITIALISED = "initialised"
     """A producer took over a transactional id; older producers with that id are fenced from then on."""
+    NOT_INITIALISED = "not-initialised"
+    """A producer tried in vain to take over a transactional id in the final phase."""
     BEGIN = "begin"
     SEND = "send"
     """A record is about to be sent."""

@@ -278,13 +278,15 @@ TRANSACTION_EVENTS = pa.schema(
         _field(
             "transaction",
             _I64,
-            "its number: the event_index of its begin; -1 for initialised, which belongs to none",
+            "its number: the event_index of its begin; -1 for initialised and not-initialised, which belong to"
+            " none",
         ),
         _field("process", _I64, "logically single-threaded client process"),
         _field(
             "event",
             _STR,
-            "initialised (a producer took the transactional id over), begin, send, sent (the acknowledgement of a"
+            "initialised (a producer took the transactional id over), not-initialised (in the final phase it could"
+            " not), begin, send, sent (the acknowledgement of a"
             " send), poll (one record that a poll returned), offset (a position of the group, committed with the"
             " transaction), commit-asked, abort-asked, committed, aborted or unknown (how it ended)",
         ),
@@ -294,7 +296,8 @@ TRANSACTION_EVENTS = pa.schema(
         _field(
             "transactional_id",
             _STR,
-            "initialised, begin: id of the producer; empty for transactions that only poll, and other events",
+            "initialised, not-initialised, begin: id of the producer; empty for transactions that only poll, and"
+            " other events",
         ),
         _field("group", _STR, "begin: consumer group whose positions it commits; empty for none"),
         _field("isolation", _STR, "begin: read_committed or read_uncommitted, for its polls"),

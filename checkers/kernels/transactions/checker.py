@@ -26,6 +26,7 @@ from checkers.kernels.transactions.events import (
     without_polls,
 )
 from checkers.kernels.transactions.isolation import KAFKA_READ_COMMITTED, KAFKA_READ_UNCOMMITTED
+from checkers.kernels.transactions.standstill import standstill
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement, Witness
@@ -44,7 +45,7 @@ class TransactionsChecker:
     """The checker `transactions`; see the module."""
 
     name = "transactions"
-    tables = ("transaction_events", "partition_states", "faults")
+    tables = ("transaction_events", "partition_states", "faults", "violations")
     per_partition = False
 
     def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
@@ -54,7 +55,8 @@ class TransactionsChecker:
         if not any(one.is_write and one.outcome == "committed" for one in recorded):
             return CheckerReport(unknown_reasons=(NO_COMMIT,), coverage=_coverage(recorded))
         report = _judged(recorded, context)
-        findings = (*report.findings, *_taken_over(events, recorded))
+        stuck = standstill(tables, recorded, context)
+        findings = (*report.findings, *_taken_over(events, recorded), *([stuck] if stuck else ()))
         if _may_have_lost(tables, context):
             findings = tuple(_undecided(one) for one in findings)
         return replace(report, findings=findings, coverage=report.coverage | _coverage(recorded))

@@ -71,7 +71,7 @@ def recorded_transactions(events: pa.Table) -> list[Recorded]:
             continue
         one = found.get(row["transaction"])
         if one is None:
-            continue  # initialised
+            continue  # it belongs to none
         if event == TransactionEvent.SEND:
             one.sends[row["value"]] = row
         elif event == TransactionEvent.SENT:

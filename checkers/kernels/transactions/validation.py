@@ -22,6 +22,7 @@ from harness.history.op import TransactionEvent
 
 ISOLATIONS = ("", "read_committed", "read_uncommitted")
 STATUSES = ("", "ok", "corrupt", "foreign")
+OF_NO_TRANSACTION = (TransactionEvent.INITIALISED, TransactionEvent.NOT_INITIALISED)
 ENDS = (TransactionEvent.COMMITTED, TransactionEvent.ABORTED, TransactionEvent.UNKNOWN)
 
 
@@ -72,14 +73,14 @@ def _check_membership(events: pa.Table, index: I64, word: I64, where: str) -> No
     process_of = np.append(process[begins], -1)[at]
     is_bad = (at < 0) | (process_of != process) | (transaction > index)
     is_bad |= (word == TransactionEvent.BEGIN) & (transaction != index)
-    is_none = word == TransactionEvent.INITIALISED
+    is_none = np.isin(word, OF_NO_TRANSACTION)
     is_bad = np.where(is_none, transaction != -1, is_bad)
     refuse(
         is_bad,
         where,
         lambda row: (
             f"transaction is {transaction[row]}; it is the event_index of an earlier begin of process"
-            f" {process[row]}, or -1 for initialised"
+            f" {process[row]}, or -1 for initialised and not-initialised"
         ),
     )
 
@@ -117,7 +118,7 @@ def _check_values(events: pa.Table, index: I64, word: I64, where: str) -> None:
 
 def _check_ends(transaction: I64, word: I64, order: I64, where: str) -> None:
     """Checks that nothing belongs to a transaction after its end."""
-    rows = order[word[order] != TransactionEvent.INITIALISED]
+    rows = order[~np.isin(word[order], OF_NO_TRANSACTION)]
     rows = rows[np.argsort(transaction[rows], kind="stable")]
     is_late = np.zeros(len(word), dtype=np.bool_)
     follows = np.diff(transaction[rows]) == 0

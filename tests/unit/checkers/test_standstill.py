@@ -1,0 +1,207 @@
+"""Transactions that make no progress after everything was healed are `stuck`; what may be lawful is not."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from checkers.kernels.transactions.checker import MAY_BE_LOST, TRANSACTIONS
+from harness.contracts.checker import CheckerReport
+from harness.contracts.run_context import RunContext
+from harness.contracts.verdict import Judgement
+from harness.history.schema import TABLES
+
+S = 1_000_000_000
+CONTEXT = RunContext(
+    healed_ns=10 * S, ended_ns=30 * S, stuck_after_ms=10_000, final_phase_complete=False
+)
+
+
+def event(index: int, at_s: float, event: str, **values: Any) -> dict[str, Any]:
+    row = {
+        "event_index": index,
+        "at_ns": int(at_s * S),
+        "transaction": -1,
+        "process": 9,
+        "event": event,
+        "number": -1,
+        "transactional_id": "",
+        "group": "",
+        "isolation": "",
+        "topic": "",
+        "partition": -1,
+        "offset": None,
+        "value": -1,
+        "status": "",
+        "error_code": 0,
+        "error": "",
+        "final": True,
+    }
+    return {**row, **values}
+
+
+COMMITTED = [
+    event(0, 1, "begin", transaction=0, process=1, transactional_id="p", final=False),
+    event(
+        1,
+        1,
+        "send",
+        transaction=0,
+        process=1,
+        topic="t",
+        partition=0,
+        number=0,
+        value=1,
+        final=False,
+    ),
+    event(
+        2,
+        1,
+        "sent",
+        transaction=0,
+        process=1,
+        topic="t",
+        partition=0,
+        number=0,
+        offset=0,
+        value=1,
+        final=False,
+    ),
+    event(3, 1, "commit-asked", transaction=0, process=1, final=False),
+    event(4, 1, "committed", transaction=0, process=1, final=False),
+]
+
+
+def reads(*times_s: float) -> list[dict[str, Any]]:
+    """Closing reads that return nothing."""
+    rows = []
+    for number, at_s in enumerate(times_s):
+        index = 100 + 2 * number
+        rows.append(event(index, at_s, "begin", transaction=index, isolation="read_committed"))
+        rows.append(event(index + 1, at_s + 0.1, "committed", transaction=index))
+    return rows
+
+
+def takeovers(*times_s: float) -> list[dict[str, Any]]:
+    return [
+        event(1000 + number, at_s, "not-initialised", transactional_id="p", error="timeout")
+        for number, at_s in enumerate(times_s)
+    ]
+
+
+def state(at_s: float = 0, **values: Any) -> dict[str, Any]:
+    names = TABLES["partition_states"].names
+    row: dict[str, Any] = {
+        "at_ns": int(at_s * S),
+        "metadata_offset": int(at_s * 10),
+        "topic": "t",
+        "partition": 0,
+        "leader": 1,
+        "leader_epoch": 0,
+        "partition_epoch": 0,
+        "isr": [1, 2, 3],
+        "elr": [],
+        "last_known_elr": [],
+        "replicas": [1, 2, 3],
+        "leader_recovery_state": 0,
+        "flagged": False,
+        "min_isr": 2,
+    }
+    return {name: {**row, **values}[name] for name in names}
+
+
+def checked(
+    events: Sequence[Mapping[str, Any]],
+    states: Sequence[Mapping[str, Any]] = (state(),),
+    context: RunContext = CONTEXT,
+    violations: Sequence[Mapping[str, Any]] = (),
+) -> CheckerReport:
+    rows = sorted(map(dict, [*COMMITTED, *events]), key=lambda row: row["at_ns"])
+    numbered = {row["event_index"]: number for number, row in enumerate(rows)}
+    for row in rows:
+        for name in ("event_index", "transaction", "value"):
+            if row["event"] != "poll" or name != "value":
+                row[name] = numbered.get(row[name], row[name]) if row[name] >= 0 else row[name]
+    tables = {
+        "transaction_events": rows,
+        "partition_states": states,
+        "faults": [],
+        "violations": violations,
+    }
+    return TRANSACTIONS.check(
+        {
+            name: pa.Table.from_pylist(list(rows), schema=TABLES[name])
+            for name, rows in tables.items()
+        },
+        context,
+    )
+
+
+def stuck(report: CheckerReport) -> list[Any]:
+    return [one for one in report.findings if one.id == "stuck"]
+
+
+TIMES = (20.5, 22, 24, 26, 28, 29.5)
+READ = event(
+    900,
+    25,
+    "poll",
+    transaction=104,
+    topic="t",
+    partition=0,
+    offset=0,
+    value=1,
+    status="ok",
+    number=0,
+)
+
+
+def test_closing_reads_that_return_nothing_until_the_end_are_stuck() -> None:
+    (found,) = stuck(checked(reads(*TIMES)))
+    assert found.judgement is Judgement.FORBIDDEN
+    assert "the closing reads received no record, although clients tried 6 times" in found.sentence
+    assert len(found.witnesses) == 2
+
+
+def test_a_transactional_id_that_nobody_can_take_over_is_stuck() -> None:
+    (found,) = stuck(checked(takeovers(*TIMES)))
+    assert "no producer could take over p" in found.sentence
+    assert "could not take over p (timeout)" in found.witnesses[0].text
+
+
+@pytest.mark.parametrize(
+    ("events", "keys"),
+    [
+        ([*reads(*TIMES), READ], {}),
+        ([*takeovers(*TIMES), event(950, 27, "initialised", transactional_id="p")], {}),
+        (reads(20.5, 22, 29.5), {}),
+        (reads(25), {}),
+        (reads(*TIMES), {"states": (state(), state(21, leader=-1))}),
+        (reads(*TIMES), {"states": (state(isr=[1]),)}),
+        (reads(*TIMES), {"context": replace(CONTEXT, final_phase_complete=True)}),
+        (reads(*TIMES), {"context": replace(CONTEXT, stuck_after_ms=21_000)}),
+        (reads(*TIMES), {"context": replace(CONTEXT, healed_ns=None)}),
+    ],
+    ids=[
+        "a record came",
+        "an id was taken over",
+        "a pause",
+        "too few attempts",
+        "no leader",
+        "below min ISR",
+        "complete",
+        "too short",
+        "not known when healed",
+    ],
+)
+def test_what_may_be_lawful_is_not_stuck(
+    events: Sequence[Mapping[str, Any]], keys: dict[str, Any]
+) -> None:
+    assert stuck(checked(events, **keys)) == []
+
+
+def test_after_an_unclean_election_it_is_not_known() -> None:
+    (found,) = stuck(checked(reads(*TIMES), states=(state(flagged=True),)))
+    assert (found.judgement, found.rule) == (Judgement.UNDECIDED, MAY_BE_LOST)
