@@ -317,8 +317,9 @@ _ROWS = (
         "fresh",
         "After everything was healed, a partition made no progress until the run ended, although the replicas that"
         " it needs were up and connected: it had no leader, its ISR stayed below min ISR, appends or reads failed"
-        " all the time, or a replica stayed out of the ISR.",
-        "one per partition",
+        " all the time, or a replica stayed out of the ISR. Or transactions made none: no producer could take a"
+        " transactional id over, or reads with read_committed received nothing.",
+        "one per partition; one for all transactions",
         "replicated logs make progress while a majority is alive and connected; limit stuck_after_ms",
     ),
     (
