@@ -182,7 +182,7 @@ def _continue(files: NodeFiles, scan: _Scan) -> None:
             if (
                 scan.verifies
                 and start + position >= scan.verified_from
-                and not _is_intact(files, path, start + position, header)
+                and not _is_intact(files, path, start, chunk, position, header)
             ):
                 return
             scan.last_position = start + position
@@ -215,8 +215,14 @@ def _header(chunk: bytes, position: int) -> _Header | None:
     return _Header(base_offset, size, epoch, checksum, base_offset + delta)
 
 
-def _is_intact(files: NodeFiles, path: str, position: int, header: _Header) -> bool:
-    data = files.read(path, header.size_bytes, position)
+def _is_intact(
+    files: NodeFiles, path: str, start: int, chunk: bytes, position: int, header: _Header
+) -> bool:
+    """Whether the batch at a position of a chunk matches its checksum."""
+    data = chunk[position : position + header.size_bytes]
+    if len(data) < header.size_bytes:
+        # It is longer than the chunk. The others are not read again: a restarted broker has thousands of batches.
+        data = files.read(path, header.size_bytes, start + position)
     return len(data) == header.size_bytes and crc32c(data[_CRC_END:]) == header.checksum
 
 

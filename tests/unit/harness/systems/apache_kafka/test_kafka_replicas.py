@@ -25,6 +25,7 @@ class Files:
 
     data: dict[str, bytes] = field(default_factory=dict)
     bytes_read: int = 0
+    reads: int = 0
     fails: bool = False
 
     def list(self, directory: str) -> list[str]:
@@ -36,6 +37,7 @@ class Files:
     def read(self, path: str, length: int, offset: int = 0) -> bytes:
         found = self.data[path][offset : offset + length]
         self.bytes_read += len(found)
+        self.reads += 1
         return found
 
 
@@ -127,6 +129,22 @@ def test_after_a_restart_damaged_batches_do_not_count() -> None:
     )
     tail.restarted()
     assert tail.read(files) == LogState(end=1, kept=1), "and again after another restart"
+
+
+def test_after_a_restart_a_log_is_verified_with_few_reads() -> None:
+    """Each read of a node's files asks the agent of its host; one for each batch took ten seconds in a run."""
+    files = Files(segment(0, *(batch(n, 0) for n in range(3000)), batch(3000, 0, size=CHUNK_BYTES)))
+    tail = LogTail("t-0")
+    tail.restarted()
+    assert tail.read(files) == LogState(end=3001, kept=3001)
+    size = len(files.data[f"t-0/{0:020}.log"])
+    assert size > 3 * CHUNK_BYTES
+    assert files.reads <= 6 * (size // CHUNK_BYTES + 1)
+    damaged = bytearray(files.data[f"t-0/{0:020}.log"])
+    damaged[len(b"".join(batch(n, 0) for n in range(1500))) - 1] ^= 1
+    files.data[f"t-0/{0:020}.log"] = bytes(damaged)
+    tail.restarted()
+    assert tail.read(files) == LogState(end=1499, kept=1499)
 
 
 @pytest.mark.parametrize(
