@@ -208,6 +208,9 @@ class Phases:
         here = asyncio.get_running_loop()
         for work in working:
             await _task_done(work, here)
+        # All of them are asked: asyncio prints the exception of a task that nobody asked, with its stack.
+        failures = [work for work in working if work.cancelled() or work.exception() is not None]
+        for work in failures:
             work.result()
         self.workload.close()
 

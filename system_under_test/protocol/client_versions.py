@@ -20,6 +20,7 @@ from system_under_test.protocol.apis import APIS, Api, Canonical
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.lost import check_for_losses
 from system_under_test.protocol.messages import api_versions_request
+from system_under_test.protocol.releases import oldest_release
 from system_under_test.protocol.reshaped import TIMESTAMPS_SINCE
 from system_under_test.protocol.versions import converter, wire_type
 
@@ -377,7 +378,7 @@ class NodeVersions:
         low, high = self._served[key]
         return UnsupportedVersionError(
             f"{self._address} serves {name} in versions {low} to {high}, and this client sends {spoken};"
-            f" it needs Apache Kafka {OLDEST_KAFKA} or later"
+            f" it needs Apache Kafka {oldest_release(name, first) or OLDEST_KAFKA} or later"
         )
 
 

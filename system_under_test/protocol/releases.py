@@ -77,3 +77,9 @@ RELEASES: Mapping[str, Release] = {
     for place, profile in enumerate(_PROFILES)
 }
 """By profile."""
+
+
+def oldest_release(name: str, version: int) -> str:
+    """Returns the oldest release that serves a version of an API, for example "4.0"; "" if no known one does."""
+    serving = (one for one in _PROFILES if RELEASES[one].newest.get(name, ABSENT) >= version)
+    return next(serving, "").removeprefix("kafka-")

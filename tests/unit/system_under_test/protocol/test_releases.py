@@ -11,7 +11,7 @@ from system_under_test.metadata.image import ClusterImage
 from system_under_test.metadata.records import FeatureLevelRecord
 from system_under_test.protocol.apis import APIS, BROKER, CONTROLLER
 from system_under_test.protocol.feature_levels import FeatureLevels
-from system_under_test.protocol.releases import RELEASES
+from system_under_test.protocol.releases import RELEASES, oldest_release
 from system_under_test.protocol.wire import MalformedRequestError, ServerCodec
 from tests.unit.system_under_test.protocol.wire_examples import (
     answer_of,
@@ -148,3 +148,17 @@ def test_a_controller_announces_feature_levels_too():
     known = levels_of(PROFILES["kafka-4.1"], image_of("kafka-4.1"))
     controller = ServerCodec(CONTROLLER, release=RELEASES["kafka-4.1"], levels=lambda: known)
     assert levels(announced(controller, 4))[1]["metadata.version"] == 27
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "release"),
+    [
+        ("EndTxn", 5, "4.0"),
+        ("EndTxn", 4, "3.9"),
+        ("Produce", 3, "3.4"),
+        ("EndTxn", 99, ""),
+        ("No", 1, ""),
+    ],
+)
+def test_the_oldest_release_that_serves_a_version(name: str, version: int, release: str) -> None:
+    assert oldest_release(name, version) == release
