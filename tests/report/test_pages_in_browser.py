@@ -196,6 +196,45 @@ def test_operations_and_faults_lead_to_their_rows(browser: Browser, report: Path
     assert browser.value("document.querySelector(location.hash).offsetHeight") > 0
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_a_click_on_every_summary_button_and_link_does_what_it_should(
+    browser: Browser, pages: dict[str, Path], page: str
+) -> None:
+    browser.resize(1400)
+    browser.open(pages[page].as_uri())
+    browser.value("window.problems = []; window.onerror = text => { problems.push(text); }; true")
+    for number in range(_mark(browser, "summary")):
+        details = f"document.querySelector('[data-clicked=\"{number}\"]').closest('details').open"
+        was_open = browser.value(details)
+        browser.click(f'[data-clicked="{number}"]')
+        browser.wait(f"{details} === {json.dumps(not was_open)}")
+    for number in range(_mark(browser, "button")):
+        browser.click(f'[data-clicked="{number}"]')
+    for number in range(_mark(browser, "a[href^='#']:not([href*='='])")):
+        target = browser.value(
+            f"document.querySelector('[data-clicked=\"{number}\"]').getAttribute('href')"
+        )
+        browser.click(f'[data-clicked="{number}"]')
+        browser.wait(f"location.hash === {json.dumps(target)}")
+        assert browser.value(f"document.getElementById({json.dumps(target[1:])}) !== null"), target
+    assert browser.value("problems") == []
+
+
+def _mark(browser: Browser, selector: str) -> int:
+    """Numbers the visible elements that can be clicked, at most ten; returns how many there are."""
+    return int(
+        browser.value(
+            f"""(function () {{
+                document.querySelectorAll('[data-clicked]').forEach(one => {{ delete one.dataset.clicked; }});
+                const found = Array.from(document.querySelectorAll({json.dumps(selector)}))
+                    .filter(one => one.getClientRects().length && !one.closest('svg')).slice(0, 10);
+                found.forEach((one, number) => {{ one.dataset.clicked = number; }});
+                return found.length;
+            }})()"""
+        )
+    )
+
+
 def test_search_and_filters_leave_what_fits(browser: Browser, report: Path) -> None:
     browser.resize(1400)
     browser.open(report.as_uri())
