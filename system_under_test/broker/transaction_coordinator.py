@@ -359,10 +359,14 @@ class TransactionCoordinator:
         if entry is None or isinstance(shard, ErrorCode):
             return shard if isinstance(shard, ErrorCode) else ErrorCode.NOT_COORDINATOR
         found = entry.transaction
+        is_busy = entry.is_changing or found.state.is_decided
+        # EndTxn may have returned another id, which counts when the transaction before is complete.
+        if is_busy and self._config.features.transaction_version >= BUMPS_EPOCHS:
+            return ErrorCode.CONCURRENT_TRANSACTIONS
         refused = refusal(found, producer_id, producer_epoch)
         if refused is not None:
             return refused
-        if entry.is_changing or found.state.is_decided:
+        if is_busy:
             return ErrorCode.CONCURRENT_TRANSACTIONS
         if found.state is TransactionState.ONGOING and set(places) <= set(found.partitions):
             return ErrorCode.NONE

@@ -5,8 +5,12 @@ and read_committed consumers would never read beyond it. So the leader asks the 
 partition belongs to the transaction, or, with `transaction.version` 2, to add it. If a marker for the producer is
 appended meanwhile, the response is about a transaction that is over.
 
+With `transaction.version` 2 a producer may begin its next transaction before the markers of the one before are
+written. The leader then lets the producer wait and does not ask the coordinator, because it would take that marker
+for one of the new transaction.
+
 Source:
-    Kafka's `AddPartitionsToTxnManager` and `VerificationGuard`.
+    Kafka's `AddPartitionsToTxnManager` and `VerificationGuard`; KAFKA-18575 for transactions that follow closely.
 """
 
 import asyncio
@@ -116,13 +120,21 @@ class TransactionGate:
             and partition.is_leader
             and not _is_open(partition, producer)
         }
+        # The marker of the transaction before is still to come.
+        waiting = {
+            place: ErrorCode.CONCURRENT_TRANSACTIONS
+            for place, (partition, producer) in asked.items()
+            if adds and _has_open_predecessor(partition, producer)
+        }
+        for place in waiting:
+            del asked[place]
         if not asked:
-            return then({})
+            return then(waiting)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         async def ask() -> None:
             refused = await self._ask(transactional_id, asked, adds=adds)
-            known = {
+            known = waiting | {
                 place: _as_known(error, adds=adds, knows_abortable=knows_abortable)
                 for place, error in refused.items()
             }
@@ -209,6 +221,17 @@ def _is_open(partition: Partition, producer: Producer) -> bool:
         known is not None
         and known[0] == producer.producer_epoch
         and log.producers.has_open_transaction(producer.producer_id)
+    )
+
+
+def _has_open_predecessor(partition: Partition, producer: Producer) -> bool:
+    """Whether a transaction with a smaller epoch of the same producer is open in the partition."""
+    producers = partition.replica.online_log().producers
+    known = producers.known(producer.producer_id)
+    return (
+        known is not None
+        and known[0] < producer.producer_epoch
+        and producers.has_open_transaction(producer.producer_id)
     )
 
 

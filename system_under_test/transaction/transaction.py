@@ -199,21 +199,21 @@ def end_outcome(
     """Returns the response to EndTxn if it decides nothing; None if the transaction is to be decided now.
 
     A producer repeats EndTxn when it got no response. With epochs per transaction (KIP-890) its epoch is then the
-    one before.
+    one before. While markers are on their way, such a producer always has to wait: EndTxn returned the next epoch,
+    perhaps with another id, so the request may belong to the next transaction.
     """
     state = found.state
     bumps = client_version >= BUMPS_EPOCHS
+    if bumps and state.is_decided:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
     if bumps and _is_repeated(found, producer_id, producer_epoch):
-        decided_commit = state in (
-            TransactionState.PREPARE_COMMIT,
-            TransactionState.COMPLETE_COMMIT,
-        )
-        if decided_commit is not is_commit:
-            return ErrorCode.INVALID_TXN_STATE
-        return ErrorCode.CONCURRENT_TRANSACTIONS if state.is_decided else ErrorCode.NONE
+        decided_commit = state is TransactionState.COMPLETE_COMMIT
+        return ErrorCode.NONE if decided_commit is is_commit else ErrorCode.INVALID_TXN_STATE
     refused = refusal(found, producer_id, producer_epoch)
     if refused is not None:
         return refused
+    if state.is_decided:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
     if state is TransactionState.ONGOING:
         return None
     if bumps and not is_commit and (state is TransactionState.EMPTY or state.is_complete):
@@ -222,17 +222,12 @@ def end_outcome(
         return ErrorCode.INVALID_TXN_STATE if bumps else ErrorCode.NONE
     if not is_commit and state is TransactionState.COMPLETE_ABORT:
         return ErrorCode.NONE
-    expected = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
-    if state is expected:
-        return ErrorCode.CONCURRENT_TRANSACTIONS
     return ErrorCode.INVALID_TXN_STATE
 
 
 def _is_repeated(found: Transaction, producer_id: int, producer_epoch: int) -> bool:
     """Whether an EndTxn request names the epoch that its first attempt has already ended."""
-    if not (found.state.is_decided or found.state.is_complete):
-        return False
-    if found.client_version < BUMPS_EPOCHS:
+    if not found.state.is_complete or found.client_version < BUMPS_EPOCHS:
         return False
     if producer_id == found.producer_id:
         return producer_epoch == found.producer_epoch - 1

@@ -7,6 +7,8 @@ from tests.simulation import transaction_plots as plots
 
 PLOTS = [
     plots.every_transaction_has_an_epoch,
+    plots.an_abort_waits_for_the_markers_of_the_commit_before_it,
+    plots.a_transaction_begins_before_the_marker_of_the_one_before,
     plots.transactions_are_described,
     plots.a_zombie_is_fenced_everywhere,
     plots.a_timeout_fences_the_producer,

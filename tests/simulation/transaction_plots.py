@@ -65,6 +65,66 @@ def every_transaction_has_an_epoch(story: Story) -> None:
     assert read_committed(story) == [b"a", b"b"]
 
 
+def an_abort_waits_for_the_markers_of_the_commit_before_it(story: Story) -> None:
+    """A producer aborts its next transaction before that has begun; it must wait, and is not refused.
+
+    EndTxn returns the next epoch before the markers are written (KIP-890), so this abort arrives while the
+    coordinator still has the transaction before. franz-go does so when its group rebalances.
+    """
+    producer = begun(story)
+    expect(producer.send(b"a"))
+    expect(producer.end(is_commit=True))
+    early = producer.end_request(is_commit=False)
+    response = story.send_to_broker(producer.coordinator(), early)
+    assert response.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    epoch = producer.epoch
+    expect(producer.end(is_commit=False))
+    assert producer.epoch == epoch + 1
+    settle(story)
+    expect(producer.send(b"b"))
+    expect(producer.end(is_commit=True))
+    settle(story)
+    assert read_committed(story) == [b"a", b"b"]
+
+
+def a_transaction_begins_before_the_marker_of_the_one_before(story: Story) -> None:
+    """The marker of a transaction is written while the leader adds its partition to the next one.
+
+    It ends the transaction before and says nothing about the next, so the producer is not refused (KAFKA-18575).
+    """
+    story.begin()
+    producer = TransactionalProducer(story)
+    create_ledger(story, *((broker,) for broker in REPLICAS), min_isr=1)
+    coordinator = producer.coordinator()
+    leader = next(broker for broker in REPLICAS if broker != coordinator)
+    index = REPLICAS.index(leader)
+    producer.init()
+    expect(producer.send(b"a", index))
+    markers = story.hold("WriteTxnMarkersRequest", coordinator, leader)
+    expect(producer.end(is_commit=True))
+    additions = story.hold("AddPartitionsToTxnRequest", leader, coordinator)
+    batch = producer.batch(b"b", index)
+
+    async def send() -> Any:
+        network = story.cluster.client_host("harness").network
+        connection = await network.connect(f"b{leader}:9092", 500)
+        return await connection.request(batch, 1000)
+
+    sent = story.cluster.spawn("harness", send())
+    story.run_ms(50)
+    story.heal(markers)
+    story.run_ms(300)
+    assert describe(producer).transaction_state == "CompleteCommit"
+    story.heal(additions)
+    story.until(sent.done)
+    refused = sent.result().responses[0].partition_responses[0].error_code
+    assert refused == ErrorCode.CONCURRENT_TRANSACTIONS
+    expect(producer.deliver(batch, index))
+    expect(producer.end(is_commit=True))
+    settle(story)
+    assert read_committed(story, index) == [b"a", b"b"]
+
+
 def transactions_are_described(story: Story) -> None:
     """KIP-664: state of transactions and of producers."""
     producer = begun(story)

@@ -71,6 +71,35 @@ def test_a_cluster_starts_is_described_and_leaves_nothing(shell: Shell) -> None:
             probe.bind((host, int(port)))
 
 
+def test_one_broker_is_enough_for_groups_and_transactions(shell: Shell) -> None:
+    """The internal topics have at most as many replicas as there are brokers. With three, InitProducerId times out."""
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    bootstrap = shell.json("up", "--timings", "fast", "--brokers", "1", "--controllers", "1")[
+        "bootstrap"
+    ]
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "payments"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("t", b"paid")
+    producer.commit_transaction(30)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "readers",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition("t", 0, 0)])
+        message = eventually(lambda: consumer.poll(1.0))
+        assert (message.error(), message.value()) == (None, b"paid")
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+
+
 def test_nodes_are_killed_paused_and_started_by_name(shell: Shell) -> None:
     shell("up", "--timings", "fast", "--controllers", "1")
 

@@ -22,6 +22,7 @@ from harness.systems.administration import administer
 from harness.systems.reference.node_files import (
     FAST_GROUPS,
     REPLICATION_FACTOR_MAX,
+    transaction_log_properties,
 )
 from harness.systems.reference.states import ChangeWatcher, MetadataWitness, NodeObserver
 from system_under_test.broker.broker import BrokerNode
@@ -92,7 +93,8 @@ class SimulatedCluster:
             group=_group_config(settings, brokers),
             rules=Rules(settings.disabled_rules),
         )
-        self._template = configured(template, settings.properties)
+        properties = {**transaction_log_properties(brokers), **settings.properties}
+        self._template = configured(template, properties)
         self.witness = MetadataWitness(self.metadata, add_row, lambda: world.now)
         self.brokers = {f"b{index}": index for index in range(1, brokers + 1)}
         self.controllers = {f"c{voter.node_id}": voter.node_id for voter in self.voters}

@@ -22,6 +22,25 @@ FAST_GROUPS: Mapping[str, Any] = {
 }
 """Group settings that go with the fast timings; Kafka's are 3 s and 6 s."""
 REPLICATION_FACTOR_MAX = 3
+MIN_ISR = 2
+"""Kafka's default of `transaction.state.log.min.isr`."""
+
+
+def transaction_log_properties(brokers: int) -> dict[str, str]:
+    """Returns the properties of the transaction log that differ from Kafka's defaults in a small cluster.
+
+    Kafka's defaults are three replicas, two of them in sync. With fewer brokers there would never be a transaction
+    coordinator, and every InitProducerId request of a transactional producer would time out.
+
+    Args:
+        brokers: Number of brokers of the cluster.
+    """
+    if brokers >= REPLICATION_FACTOR_MAX:
+        return {}
+    properties = {"transaction.state.log.replication.factor": str(brokers)}
+    if brokers < MIN_ISR:
+        properties["transaction.state.log.min.isr"] = str(brokers)
+    return properties
 
 
 def node_toml(node: Node, nodes: Sequence[Node], settings: Settings, *, data_dir: str) -> str:
@@ -64,6 +83,8 @@ def _tables(nodes: Sequence[Node], settings: Settings) -> dict[str, Mapping[str,
     brokers = sum(other.role == "broker" for other in nodes)
     factor = min(brokers, REPLICATION_FACTOR_MAX)
     more = settings.more
+    # Without a broker there is nothing to adapt to: a controller's file in a test.
+    properties = transaction_log_properties(max(1, brokers))
     return {
         "log": {
             "segment_bytes": settings.segment_bytes,
@@ -78,5 +99,5 @@ def _tables(nodes: Sequence[Node], settings: Settings) -> dict[str, Mapping[str,
             **more.get("broker", {}),
         },
         "limits": dict(more.get("limits", {})),
-        "properties": dict(settings.properties),
+        "properties": {**properties, **settings.properties},
     }

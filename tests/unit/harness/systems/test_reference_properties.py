@@ -40,6 +40,35 @@ def test_a_node_file_has_the_properties():
     assert '[properties]\n"log.roll.ms" = "9"' in text
 
 
+@pytest.mark.parametrize(
+    ("brokers", "expected"), [(1, (1, 1)), (2, (2, 2)), (3, (3, 2)), (5, (3, 2))]
+)
+def test_a_small_cluster_can_have_a_transaction_coordinator(tmp_path, brokers, expected):
+    """With Kafka's three replicas one broker would never have one, and transactional producers would time out."""
+    nodes = [
+        Node(name="c11", node_id=11, role="controller", address="127.0.0.1:9080"),
+        *(
+            Node(name=f"b{one}", node_id=one, role="broker", address=f"127.0.0.1:{9090 + one}")
+            for one in range(1, brokers + 1)
+        ),
+    ]
+    path = tmp_path / "node.toml"
+
+    def config_with(properties):
+        settings = Settings(profile="kafka-4.1", timings="fast", properties=properties)
+        path.write_text(node_toml(nodes[1], nodes, settings, data_dir="data"))
+        return read_node_file(path).config
+
+    config = config_with({})
+    transaction = config.transaction
+    assert transaction.transaction_state_log_replication_factor == expected[0]
+    assert transaction.transaction_state_log_min_isr == expected[1]
+    assert config.group.offsets_topic_replication_factor == expected[0]
+    # What the user sets counts.
+    own = config_with({"transaction.state.log.replication.factor": "3"}).transaction
+    assert own.transaction_state_log_replication_factor == 3
+
+
 METADATA_LOG = {
     "metadata.log.max.record.bytes.between.snapshots": "4096",
     "metadata.log.max.snapshot.interval.ms": "0",

@@ -120,10 +120,10 @@ ERRORS = {
 @pytest.mark.parametrize(
     ("version", "is_commit", "expected"),
     [
-        (0, True, ["wrong", "decide", "busy", "wrong", "none", "wrong", "wrong"]),
-        (0, False, ["wrong", "decide", "wrong", "busy", "wrong", "none", "wrong"]),
-        (2, True, ["wrong", "decide", "busy", "wrong", "wrong", "wrong", "wrong"]),
-        (2, False, ["decide", "decide", "wrong", "busy", "decide", "decide", "wrong"]),
+        (0, True, ["wrong", "decide", "busy", "busy", "none", "wrong", "wrong"]),
+        (0, False, ["wrong", "decide", "busy", "busy", "wrong", "none", "wrong"]),
+        (2, True, ["wrong", "decide", "busy", "busy", "wrong", "wrong", "wrong"]),
+        (2, False, ["decide", "decide", "busy", "busy", "decide", "decide", "wrong"]),
     ],
 )
 def test_end_in_every_state(version: int, is_commit: bool, expected: list[str]) -> None:
@@ -149,6 +149,8 @@ def test_a_repeated_end_of_a_transaction_with_its_own_epoch() -> None:
         )
 
     assert end(prepared, 3) is ErrorCode.CONCURRENT_TRANSACTIONS
+    # The producer has the next epoch already, and aborts its next transaction before that has begun.
+    assert end(prepared, 4, is_commit=False) is ErrorCode.CONCURRENT_TRANSACTIONS
     done = completed(prepared, 3)
     assert end(done, 3) is ErrorCode.NONE
     assert end(done, 3, is_commit=False) is ErrorCode.INVALID_TXN_STATE
@@ -161,6 +163,16 @@ def test_the_last_epoch_of_an_id_ends_with_another_id() -> None:
         ongoing, is_commit=True, now_ms=2, bumps_epoch=True, next_producer_id=8, client_version=2
     )
     assert (prepared.producer_id, prepared.producer_epoch) == (7, EPOCH_MAX)
+    # EndTxn returned the other id, so the producer may use it while the markers are on their way.
+    for producer_id, epoch in ((7, EPOCH_MAX - 1), (8, 0)):
+        outcome = end_outcome(
+            prepared,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            is_commit=False,
+            client_version=2,
+        )
+        assert outcome is ErrorCode.CONCURRENT_TRANSACTIONS
     done = completed(prepared, 3)
     assert (done.producer_id, done.producer_epoch, done.previous_producer_id) == (8, 0, 7)
     assert done.next_producer_id == NO_PRODUCER_ID
