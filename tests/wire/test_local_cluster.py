@@ -72,7 +72,7 @@ def test_a_cluster_starts_is_described_and_leaves_nothing(shell: Shell) -> None:
 
 
 def test_one_broker_is_enough_for_groups_and_transactions(shell: Shell) -> None:
-    """The internal topics have at most as many replicas as there are brokers. With three, InitProducerId times out."""
+    """Internal topics have at most as many replicas as there are brokers; with three, InitProducerId times out."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     bootstrap = shell.json("up", "--timings", "fast", "--brokers", "1", "--controllers", "1")[
