@@ -93,7 +93,8 @@ def compare(verdict: Verdict, missing: int | None, *, may_lose: bool) -> tuple[s
     """
     lost = verdict.unexcused_lost_records + verdict.excused_lost_records
     if verdict.validity is Validity.UNKNOWN:
-        return "", "; ".join(verdict.reasons)
+        # What follows a colon names operations of this run.
+        return "", "; ".join(reason.partition(":")[0] for reason in verdict.reasons)
     if missing is not None and missing != lost:
         return (
             f"{verdict.validity}, {lost} lost records, but {missing} are missing on the disks",
