@@ -122,6 +122,7 @@ def _finding(
             Witness(op_index=int(one["event_index"]), text=_words(one))
             for one in (attempts[0], attempts[-1])
         ),
+        details={"form": "transactions", "at_ns": begin_ns},
     )
 
 
