@@ -126,15 +126,16 @@ def test_a_mutant_that_never_ends_or_takes_all_memory_is_ended() -> None:
 
 def test_an_outcome_is_kept_until_its_module_changes(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
+    judged = tmp_path / "judged.jsonl"
     first, second, third = mutants_of(MODULE)[:3]
-    outcomes = Outcomes(path, [MODULE])
+    outcomes = Outcomes(path, [MODULE], judged)
     source = source_of(MODULE)
     outcomes.add(Outcome(source=source, mutant=first.name, ending="survived"))
     outcomes.add(Outcome(source=source, mutant=first.name, ending="killed", by="a test"))
     outcomes.add(Outcome(source="earlier", mutant=second.name, ending="killed"))
     # The process ended while it wrote the last line.
     path.write_text(path.read_text() + json.dumps({"source": source, "mutant": third.name})[:-5])
-    again = Outcomes(path, [MODULE])
+    again = Outcomes(path, [MODULE], judged)
     found = again.get(first)
     assert found is not None and found.is_killed and found.by == "a test"
     assert again.get(second) is None
