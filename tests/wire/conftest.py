@@ -83,6 +83,23 @@ def cluster(one_cluster: OneCluster) -> Iterator[SharedCluster]:
 
 
 @pytest.fixture
+def steady_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedCluster]:
+    """Yields a cluster of its own with Kafka's timings, for applications that load it for a minute or more.
+
+    With the short timings of the shared cluster a machine that is busy for a second fences brokers and elects
+    leaders all the time.
+    """
+    settings = local_settings(timings="kafka", broker=BROKER_SETTINGS)
+    directory = tmp_path_factory.mktemp("steady") / "nodes"
+    with LocalCluster.create(directory, settings=settings) as local:
+        local.start()
+        local.wait_ready(120)
+        cluster = SharedCluster(local)
+        yield cluster
+        cluster.check_no_node_died()
+
+
+@pytest.fixture
 def bootstrap(cluster: SharedCluster) -> str:
     """Addresses of all brokers, as clients want them."""
     return cluster.bootstrap

@@ -155,14 +155,15 @@ def client_or_skip(language: Language) -> Client:
     if not built.exists():
         shutil.rmtree(directory, ignore_errors=True)
         shutil.copytree(sources, directory)
-        _build(language, directory)
+        run_build(language, directory, language.build)
         built.touch()
     return Client(language=language, directory=directory)
 
 
-def _build(language: Language, directory: Path) -> None:
+def run_build(language: Language, directory: Path, command: Sequence[str]) -> None:
+    """Runs a command that builds something; skips the test if the language's packages cannot be had."""
     done = subprocess.run(
-        language.build,
+        command,
         cwd=directory,
         env={**os.environ, **language.environment},
         stdin=subprocess.DEVNULL,
