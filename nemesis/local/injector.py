@@ -17,7 +17,11 @@ from nemesis.mechanism import Effect, Injection
 from nemesis.parameters import STOP_GRACE_MS
 
 KILL_LIMIT_S = 30.0
-EXIT_CODES = {"stop": 0, "kill": -signal.SIGKILL}
+EXIT_CODES = {
+    # A Java virtual machine that has shut down cleanly says with its exit code that SIGTERM was the reason.
+    "stop": frozenset({0, 128 + signal.SIGTERM}),
+    "kill": frozenset({-signal.SIGKILL}),
+}
 
 SUPPORTED_FAULTS = frozenset({"pause", "stop", "kill", "start", "heal", *ACTIONS})
 
@@ -169,7 +173,7 @@ class End:
             return no_effect()
         wanted = EXIT_CODES[self._fault.fault]
         return Effect(
-            took_effect=all(code == wanted for code in self._exit_codes.values()),
+            took_effect=wanted.issuperset(self._exit_codes.values()),
             evidence={"pids": self._pids, "exit_codes": self._exit_codes},
         )
 

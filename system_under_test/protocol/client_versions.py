@@ -80,6 +80,10 @@ SPOKEN: dict[int, Spoken] = {
         _spoken("OffsetFetch", 8, 9),
         _spoken("FindCoordinator", 4, 6),
         _spoken("InitProducerId", 4, 5),
+        _spoken("AddOffsetsToTxn", 3, 4),
+        # Up to version 4 the producer keeps its epoch, and the response does not name one.
+        _spoken("EndTxn", 3, 5),
+        _spoken("TxnOffsetCommit", 3, 5),
         _spoken("AlterPartitionReassignments", 0, 1),
         _spoken("DescribeQuorum", 1, 2),
         _spoken("DescribeCluster", 0, 2),

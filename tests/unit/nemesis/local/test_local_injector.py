@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from nemesis.agent.processes.procfs import process_start, process_state
 from nemesis.fault import Fault
 from nemesis.local.injector import LocalInjector
@@ -27,6 +29,8 @@ class Sleepers:
 
     def __init__(self) -> None:
         self.nodes = {name: self._spawn() for name in ("b1", "b2")}
+        self.exit_code: int | None = None
+        """What a process ends with after SIGTERM; None: the signal itself."""
 
     def _spawn(self) -> Sleeper:
         process = subprocess.Popen(["sleep", "60"])
@@ -42,7 +46,8 @@ class Sleepers:
     async def end_process(self, name: str, how: str, limit_s: float) -> int | None:
         node = self.nodes[name]
         node.process.send_signal(signal.SIGKILL if how == "kill" else signal.SIGTERM)
-        return node.process.wait(limit_s)
+        ended = node.process.wait(limit_s)
+        return ended if how == "kill" or self.exit_code is None else self.exit_code
 
     def end(self) -> None:
         for node in self.nodes.values():
@@ -112,6 +117,22 @@ def test_a_killed_node_is_started_by_the_heal_and_killed_once() -> None:
         assert not (await again.effect()).took_effect
         await kill.heal()
         assert cluster.is_alive("b1")
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "is_clean"),
+    [(0, True), (143, True), (1, False)],
+    ids=["a program", "a Java virtual machine", "a failure"],
+)
+def test_a_stop_takes_effect_if_the_process_ends_as_one_that_was_asked_to(
+    exit_code: int, is_clean: bool
+) -> None:
+    async def story(cluster: Sleepers, injector: LocalInjector) -> None:
+        cluster.exit_code = exit_code
+        stop = await injector.inject(fault("stop", "b1"), ("b1",))
+        assert (await stop.effect()).took_effect is is_clean
 
     run(story)
 

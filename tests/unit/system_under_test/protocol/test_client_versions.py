@@ -92,6 +92,26 @@ def offset_commit() -> Any:
     )
 
 
+def txn_offset_commit() -> Any:
+    partition = m.txn_offset_commit_request.TxnOffsetCommitRequestPartition(
+        partition_index=0, committed_offset=9, committed_metadata=""
+    )
+    return m.txn_offset_commit_request.TxnOffsetCommitRequest(
+        transactional_id="id",
+        group_id="g",
+        producer_id=5,
+        producer_epoch=2,
+        generation_id=-1,
+        member_id="",
+        group_instance_id=None,
+        topics=(
+            m.txn_offset_commit_request.TxnOffsetCommitRequestTopic(
+                name=TOPIC, partitions=(partition,)
+            ),
+        ),
+    )
+
+
 def offset_fetch() -> Any:
     topic = m.offset_fetch_request.OffsetFetchRequestTopics(name=TOPIC, partition_indexes=(0, 1))
     group = m.offset_fetch_request.OffsetFetchRequestGroup(group_id="g", topics=(topic,))
@@ -115,6 +135,13 @@ REQUESTS: dict[str, Callable[[], Any]] = {
     "InitProducerId": lambda: m.init_producer_id_request.InitProducerIdRequest(
         transactional_id=None, transaction_timeout=millis(7), producer_id=5, producer_epoch=2
     ),
+    "AddOffsetsToTxn": lambda: m.add_offsets_to_txn_request.AddOffsetsToTxnRequest(
+        transactional_id="id", producer_id=5, producer_epoch=2, group_id="g"
+    ),
+    "EndTxn": lambda: m.end_txn_request.EndTxnRequest(
+        transactional_id="id", producer_id=5, producer_epoch=2, committed=True
+    ),
+    "TxnOffsetCommit": txn_offset_commit,
     "DescribeQuorum": lambda: m.describe_quorum_request.DescribeQuorumRequest(
         topics=(
             m.describe_quorum_request.TopicData(
