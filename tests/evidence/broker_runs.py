@@ -15,7 +15,6 @@ from harness.runs.simulated import SimulatedRun
 from tests.evidence.cases import Cases
 from tests.evidence.kept_records import missing_records
 
-TRUNCATED = "truncated-below-high-watermark"
 FLAGGED = {"elected-unclean", "elected-last-known-leader"}
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -77,7 +76,10 @@ def _judged(planned: Experiment, seed: int) -> tuple[str, str]:
     if result.violations:
         return f"violations: {result.violations[:2]}", ""
     (elr_on,) = result.tables["run_facts"].column("elr_on").to_pylist()
-    return compare(verdict, missing_records(run), may_lose=not elr_on and TRUNCATED in marks)
+    destroyed = any(
+        row["took_effect"] and row["can_lose_data"] for row in result.tables["faults"].to_pylist()
+    )
+    return compare(verdict, missing_records(run), may_lose=destroyed and not elr_on)
 
 
 def compare(verdict: Verdict, missing: int | None, *, may_lose: bool) -> tuple[str, str]:
@@ -86,7 +88,8 @@ def compare(verdict: Verdict, missing: int | None, *, may_lose: bool) -> tuple[s
     Args:
         verdict: Of the run.
         missing: That number; None if it is not known.
-        may_lose: Whether the release has no ELR, and a follower gave up what had been committed.
+        may_lose: Whether the release has no ELR, and a fault destroyed data. The only member of the ISR may then lose
+            its tail and lead.
 
     Returns:
         What is wrong, and why the verdict is not valid; each "" if there is nothing.
@@ -105,6 +108,6 @@ def compare(verdict: Verdict, missing: int | None, *, may_lose: bool) -> tuple[s
     forbidden = sorted(
         {one.id for one in verdict.anomalies if one.judgement is Judgement.FORBIDDEN}
     )
-    if not may_lose:
+    if not may_lose or not missing:
         return f"invalid: {forbidden}", ""
     return "", "invalid without ELR, with as many lost records as are missing on the disks"
