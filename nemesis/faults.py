@@ -241,6 +241,15 @@ _ROWS = (
         evidence="the process was throttled",
     ),
     FaultType(
+        name="stall_metadata",
+        group=Group.PROCESS,
+        targets=Targets.BROKERS,
+        about_targets="brokers",
+        exclusive="stall_metadata",
+        sentence="Kept {who} from applying committed metadata",
+        evidence="metadata was committed that the broker did not apply",
+    ),
+    FaultType(
         name="power",
         group=Group.DISK,
         targets=Targets.SERVERS,

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from harness.contracts.host import ClientHost
 from harness.contracts.metadata import CommittedMetadata
@@ -64,19 +64,6 @@ class Cluster(Protocol):
 
     def now_ns(self) -> int:
         """Returns nanoseconds since the start of the run, on the run's one clock."""
-        ...
-
-
-@runtime_checkable
-class MetadataHolder(Protocol):
-    """What a cluster may have besides: its brokers can be made to apply several metadata changes as one."""
-
-    def hold_metadata(self, name: str) -> None:
-        """Lets a broker collect committed metadata without applying it; does nothing if the broker is down."""
-        ...
-
-    def release_metadata(self, name: str) -> None:
-        """Lets a broker apply everything since `hold_metadata` as one change."""
         ...
 
 

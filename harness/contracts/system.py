@@ -317,6 +317,17 @@ class HasLogFiles(Protocol):
     log_files: str
 
 
+@runtime_checkable
+class HasMetadataThread(Protocol):
+    """What a system may have besides: brokers apply committed metadata in threads that do nothing else.
+
+    Attributes:
+        metadata_thread: Regular expression of their names, of which Linux keeps 15 characters.
+    """
+
+    metadata_thread: str
+
+
 class EventSource(Protocol):
     """Where event logs grow."""
 

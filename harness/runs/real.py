@@ -21,6 +21,7 @@ from harness.contracts.messages import NodeClock
 from harness.contracts.system import (
     EVENTS_FILE,
     FaultLimits,
+    HasMetadataThread,
     Node,
     NodeFiles,
     ProgramFiles,
@@ -146,6 +147,10 @@ def check_possible(experiment: Experiment, seeds: Iterable[int]) -> None:
     )
     impossible = dict(injectors.impossible_faults(found))
     system = experiment.system_under_test
+    if not isinstance(system, HasMetadataThread):
+        impossible["stall_metadata"] = (
+            f"processes of {system.name} have no thread that does nothing but apply committed metadata"
+        )
     if isinstance(system, FaultLimits):
         impossible |= system.impossible_faults()
     for seed in seeds:

@@ -23,11 +23,9 @@ from harness.scenarios.common import (
 from harness.scenarios.kafka_bugs import VARIANTS as KAFKA_BUGS
 from harness.scenarios.steps import (
     Append,
-    HoldMetadata,
     Join,
     Observe,
     Poll,
-    ReleaseMetadata,
     Scenario,
     Step,
     Wait,
@@ -115,30 +113,6 @@ _AFTER_AN_EARLIER_STOP: tuple[Step, ...] = (
     power(1, 12),
     Wait(fenced=(1,), leader=-1),
     *RETURN_2_1_3,
-    Append(count=5),
-)
-
-_RAISED_BEHIND_THE_LEADER: tuple[Step, ...] = (
-    *TEN_RECORDS,
-    isolate(3),
-    Wait(fenced=(3,), isr=(1, 2)),
-    # It is acknowledged once broker 1 knows that 3 has left, so its later proposal is not refused as outdated.
-    Append(count=1),
-    HoldMetadata(broker=1),
-    _set_min_isr(2),
-    cut_off(2),
-    # Broker 1, which still knows min ISR 1, continues alone and acknowledges.
-    Append(count=1, until_ok=False, in_background=True),
-    Wait(isr=(1,)),
-    Join(),
-    ReleaseMetadata(broker=1),
-    inject("kill-b1", "kill", "b1"),
-    Wait(fenced=(1,)),
-    heal("cut-12"),
-    Observe(until=Wait(leader=2), limit_ms=ELECTED_MS),
-    heal("isolate-b3"),
-    start(1),
-    Wait(unfenced=(1, 2, 3), has_leader=True),
     Append(count=5),
 )
 
@@ -233,17 +207,7 @@ ELR_DEFECTS: dict[str, Scenario] = {
         _IN_EVERY_PROFILE,
     ),
     "V11e": _of_kafka("V11e", "DIR-5", _IN_EVERY_PROFILE),
-    "V11f": replace(
-        _scenario(
-            "V11f",
-            "B-29: min ISR is raised while the leader does not know it",
-            ("ELR-9-EPOCH",),
-            _RAISED_BEHIND_THE_LEADER,
-            _ONLY_WITH_ELR,
-            min_isr=1,
-        ),
-        is_simulated_only=True,
-    ),
+    "V11f": replace(_of_kafka("V11f", "ELR-9-EPOCH", _ONLY_WITH_ELR), is_simulated_only=True),
     "V11g": _scenario(
         "V11g",
         "B-30: a broker stays in the ELR while others commit without it",

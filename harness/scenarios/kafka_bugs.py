@@ -27,7 +27,15 @@ from harness.scenarios.common import (
     power,
     start,
 )
-from harness.scenarios.steps import Append, Observe, Scenario, Step, VersionOutcome, Wait
+from harness.scenarios.steps import (
+    Append,
+    Join,
+    Observe,
+    Scenario,
+    Step,
+    VersionOutcome,
+    Wait,
+)
 
 ELR_FEATURE = "eligible.leader.replicas.version"
 ELR_ON, ELR_OFF = {ELR_FEATURE: 1}, {ELR_FEATURE: 0}
@@ -38,6 +46,8 @@ RESIGNED_MS = 20_000
 """How long it may take until a controller whose clock was stepped has resigned and another one is active."""
 OBSERVED_MS = 10_000
 """How long a partition may stay without a leader; an election takes less than a second."""
+PROPOSED_MS = 30_000
+"""How long a leader may take to remove a replica that no longer fetches, if it is not refused."""
 ASSIGNED_MS = 5_000
 """How long a broker may take to report the new directory of a replica and the controller to commit it."""
 
@@ -54,12 +64,16 @@ def _expect(
 
 
 def _scenario(variant: str, title: str, steps: tuple[Step, ...], **more: object) -> Scenario:
-    values: dict[str, object] = {"expected": {}, "features": ELR_ON, **more}
+    values: dict[str, object] = {
+        "expected": {},
+        "features": ELR_ON,
+        "min_insync_replicas": 2,
+        **more,
+    }
     return Scenario(
         name=f"kafka-bug:{variant}",
         title=title,
         replication_factor=3,
-        min_insync_replicas=2,
         steps=steps,
         **values,  # type: ignore[arg-type]
     )
@@ -86,6 +100,42 @@ def _b28() -> Scenario:
     title = "followers move their replicas to another log directory, which erases the ELR"
     return _scenario(
         "B-28", title, steps, versions={KAFKA: kafka}, expected=_BY_PROFILE, log_dirs=2
+    )
+
+
+def _b29() -> Scenario:
+    steps: tuple[Step, ...] = (
+        *TEN_RECORDS,
+        isolate(3),
+        Wait(fenced=(3,), isr=(1, 2)),
+        # It is acknowledged once broker 1 knows that 3 has left, so its later proposal is not refused as outdated.
+        Append(count=1),
+        inject("stall-b1", "stall_metadata", "b1"),
+        inject("min-isr", "alter_config", topic=TOPIC, key=MIN_ISR, value="2"),
+        cut_off(2),
+        # Broker 1, which still knows min ISR 1, continues alone and acknowledges.
+        Append(count=1, until_ok=False, in_background=True),
+        Observe(until=Wait(isr=(1,)), limit_ms=PROPOSED_MS),
+        Join(),
+        heal("stall-b1"),
+        inject("kill-b1", "kill", "b1"),
+        Wait(fenced=(1,)),
+        heal("cut-12"),
+        Observe(until=Wait(leader=2), limit_ms=OBSERVED_MS),
+        heal("isolate-b3"),
+        start(1),
+        Wait(unfenced=(1, 2, 3), has_leader=True),
+        Append(count=5),
+    )
+    return _scenario(
+        "B-29",
+        "min ISR is raised while the leader does not apply committed metadata",
+        steps,
+        versions=dict(
+            [_expect("4.0.0", "4.4.0", "loss", "4.0.2", "4.1.2", "4.2.1", "4.3.1", "4.4.0")]
+        ),
+        expected=dict.fromkeys((OFF_NO_GATE, OFF, ON), "ok"),
+        min_insync_replicas=1,
     )
 
 
@@ -224,6 +274,7 @@ def _leaderless_min_isr(value: int, end: tuple[Step, ...] = ()) -> tuple[Step, .
 
 VARIANTS: dict[str, Scenario] = {
     "B-28": _b28(),
+    "B-29": _b29(),
     "B-31": _b31(),
     "B-34": _b34(),
     "B-47": _b47(),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from harness.contracts.cluster import Cluster, MetadataHolder
+from harness.contracts.cluster import Cluster
 from harness.contracts.metadata import CommittedMetadata
 from harness.contracts.workload import ScriptedProcess
 from harness.history.op import Completion, Outcome
@@ -119,21 +119,7 @@ class Observe:
     limit_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HoldMetadata:
-    """Lets a broker collect committed metadata without applying it; in the simulation only."""
-
-    broker: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseMetadata:
-    """Lets a broker apply what it collected as one change, of which its replicas see only the end points."""
-
-    broker: int
-
-
-Step = Wait | Append | Join | Read | Poll | Observe | HoldMetadata | ReleaseMetadata | Fault
+Step = Wait | Append | Join | Read | Poll | Observe | Fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,28 +256,12 @@ class Story:
                 self._consumer,
                 self._consumer.read_to_end(self._topic, self._partition, lambda: True, final=False),
             )
-        elif isinstance(step, HoldMetadata | ReleaseMetadata):
-            self._hold_or_release(step)
         elif isinstance(step, Poll):
             await self._run_on_client(self._consumer, self._poll(step.count))
         else:
             for work in self._background:
                 await work
             self._background.clear()
-
-    def _hold_or_release(self, step: HoldMetadata | ReleaseMetadata) -> None:
-        cluster = self._cluster
-        if not isinstance(cluster, MetadataHolder):
-            raise ScenarioStuck(
-                "only the simulation can make a broker apply metadata changes as one"
-            )
-        name = next(
-            name for name, node_id in cluster.population().brokers if node_id == step.broker
-        )
-        if isinstance(step, HoldMetadata):
-            cluster.hold_metadata(name)
-        else:
-            cluster.release_metadata(name)
 
     async def _append(self, step: Append) -> None:
         done = 0

@@ -10,6 +10,8 @@ from typing import Any
 from nemesis.agent.disks import disk_capabilities
 from nemesis.agent.packets import network
 from nemesis.agent.processes.groups import OwnGroup
+from nemesis.agent.processes.signals import ProcessError, identify
+from nemesis.agent.processes.threads import StoppedThreads
 
 Response = dict[str, Any]
 
@@ -49,6 +51,7 @@ def find(scratch: Path | None = None) -> dict[str, Response]:
         **disk_capabilities.capabilities(scratch),
         "memory-cgroup": _memory_group(),
         "cpu": _cpu_group(),
+        "ptrace": _ptrace(),
         "ip": _tool("ip", "iproute2"),
         "time-namespace": _tries(
             ["unshare", "--time", "true"], "unshare --time", "install util-linux"
@@ -83,6 +86,19 @@ def _tries(command: list[str], how: str, hint: str) -> Response:
     if done.returncode == 0:
         return {"level": "yes", "how": how, "why": ""}
     return {"level": "no", "how": "", "why": done.stderr.strip()[:120]}
+
+
+def _ptrace() -> Response:
+    """Reports whether a thread of another process can be stopped, by stopping that of a child."""
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        StoppedThreads(identify(child.pid), ".*").end()
+    except ProcessError as error:
+        return {"level": "no", "how": "", "why": str(error)}
+    finally:
+        child.kill()
+        child.wait()
+    return {"level": "yes", "how": "threads are stopped with ptrace", "why": ""}
 
 
 def _memory_group() -> Response:

@@ -20,6 +20,7 @@ from nemesis.agent.packets.namespace import Namespace
 from nemesis.agent.processes import signals
 from nemesis.agent.processes.groups import OwnGroup
 from nemesis.agent.processes.signals import ProcessId, SlowCpu
+from nemesis.agent.processes.threads import StoppedThreads
 
 SKEW_FILE = "skew"
 _SKEW = struct.Struct("<qqq")
@@ -53,6 +54,9 @@ class AgentNode:
         "slow_cpu",
         "cpu_restore",
         "cpu_evidence",
+        "stop_threads",
+        "threads_evidence",
+        "resume_threads",
         "skew",
         "strobe",
         "strobe_end",
@@ -95,6 +99,7 @@ class AgentNode:
         self._emit = emit
         self._namespace: Namespace | None = None
         self._slow: SlowCpu | None = None
+        self._stopped_threads: StoppedThreads | None = None
         self._tracer: Tracer | None = None
         self._strobe: _Strobe | None = None
         self._group: OwnGroup | None = None
@@ -266,6 +271,29 @@ class AgentNode:
         slow.end()
         return evidence
 
+    def stop_threads(self, pattern: str) -> Response:
+        """Stops the threads of the process whose names match; the others go on."""
+        with self._lock:
+            if self._stopped_threads is not None:
+                raise AgentError(f"{self.name} has stopped threads already")
+            self._stopped_threads = StoppedThreads(self.process, pattern)
+            return self._stopped_threads.evidence()
+
+    def threads_evidence(self) -> Response:
+        """Returns whether the threads that were stopped have done anything since."""
+        stopped = self._stopped_threads
+        return stopped.evidence() if stopped is not None else {"stood_still": False}
+
+    def resume_threads(self) -> Response:
+        """Resumes the threads; returns the last evidence."""
+        with self._lock:
+            stopped, self._stopped_threads = self._stopped_threads, None
+        if stopped is None:
+            return {"stood_still": False}
+        evidence = stopped.evidence()
+        stopped.end()
+        return evidence
+
     # -- the clock
 
     def skew(self, offset_ns: int = 0, rate_ppb: int = 0) -> Response:
@@ -413,6 +441,7 @@ class AgentNode:
             self.trace_end,
             self.strobe_end,
             self.cpu_restore,
+            self.resume_threads,
             self.thaw_disk,
             self.resume,
             self.skew,

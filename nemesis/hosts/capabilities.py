@@ -23,6 +23,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "bit_flip": ("loop-mount",),
     "truncate_file": ("loop-mount",),
     "disk_full": ("loop-mount",),
+    "stall_metadata": ("ptrace",),
     "io_error": ("strace",),
     "slow_disk": ("strace",),
     "stuck_disk": ("freeze",),

@@ -7,13 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nemesis.fault import Fault
-from nemesis.hosts.mechanism import HostInjection, Hosts, Mechanisms
+from nemesis.hosts.mechanism import TRACER, HostInjection, Hosts, Mechanisms
 
 FREEZE_WATCHDOG_S = 120.0
 BLOCKED_MS_MIN = 50
 """A stuck disk took effect if a call had to wait longer than this."""
-TRACER = "tracer"
-"""A process has one tracer at a time, whatever the tracer does to its calls."""
 
 
 class OfflineDamage(HostInjection):

@@ -17,6 +17,8 @@ from nemesis.fault import Fault
 from nemesis.hosts.nodes import STOP_LIMIT_S, Agent, Cluster, Node
 from nemesis.mechanism import Effect
 
+TRACER = "tracer"
+"""What mechanisms claim that trace a process: it has one tracer at a time."""
 LATE_S = 2.0
 """The end of a node may be noticed this long after the fault that caused it was healed."""
 

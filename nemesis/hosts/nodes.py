@@ -100,6 +100,11 @@ class Cluster(Protocol):
         ...
 
     @property
+    def metadata_thread(self) -> str:
+        """Pattern of the names of the threads with which a broker applies committed metadata; "" if unknown."""
+        ...
+
+    @property
     def metadata(self) -> CommittedMetadata:
         """Committed metadata, kept up to date by the cluster."""
         ...

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nemesis.hosts.mechanism import HostInjection, Mechanisms
+from nemesis.hosts.mechanism import TRACER, HostInjection, Mechanisms
 from nemesis.parameters import STOP_GRACE_MS
 
 STOPPED_STATES = ("T", "t")
@@ -203,6 +203,59 @@ class SlowCpu(HostInjection):
         self._throttled = {name: int(response["throttled"]) for name, response in responses.items()}
 
 
+class StallMetadata(HostInjection):
+    """The threads with which brokers apply committed metadata are stopped; the others go on."""
+
+    is_shown_by_the_living = True
+    _threads: dict[str, list[str]]
+    _committed_before: int
+
+    @property
+    def claims(self) -> frozenset[str]:
+        """The tracer, in addition to the claim in the fault table."""
+        return super().claims | {TRACER}
+
+    async def begin(self) -> None:
+        """Stops the threads."""
+        self._stood_still: dict[str, bool] = {}
+        self._missed = 0
+        self._committed_before = self.hosts.cluster.metadata.offset
+        pattern = self.hosts.cluster.metadata_thread
+        responses = await self.hosts.each(self.nodes, "stop_threads", pattern=pattern)
+        self._threads = {name: response["threads"] for name, response in responses.items()}
+
+    async def remove(self) -> None:
+        """Resumes the threads."""
+        self._compare(await self.hosts.each(self.nodes, "resume_threads"))
+
+    async def undo_on(self, name: str) -> None:
+        """Resumes whatever threads of a node are stopped."""
+        await self.hosts.request(name, "resume_threads")
+
+    async def observe(self) -> None:
+        """Compares the CPU time of the threads that are still stopped with what it was at the start."""
+        self._compare(await self.hosts.each(self.nodes, "threads_evidence"))
+
+    def evidence(self) -> dict[str, Any]:
+        """Returns which threads were stopped, whose did no work, and how many records were committed meanwhile."""
+        return {
+            "threads": dict(self._threads),
+            "stood_still": dict(self._stood_still),
+            "records_committed": self._missed,
+        }
+
+    def took_effect(self) -> bool:
+        """Whether metadata was committed while the threads of a broker did no work."""
+        return self._missed > 0
+
+    def _compare(self, responses: Mapping[str, Any]) -> None:
+        # The process may have ended meanwhile; what was seen of it before stays.
+        stood_still = {name: True for name, found in responses.items() if found["stood_still"]}
+        if stood_still:
+            self._stood_still |= stood_still
+            self._missed = self.hosts.cluster.metadata.offset - self._committed_before
+
+
 MECHANISMS: Mechanisms = {
     "pause": Pause,
     "stop": Stop,
@@ -211,4 +264,5 @@ MECHANISMS: Mechanisms = {
     "start": Start,
     "oom": Oom,
     "slow_cpu": SlowCpu,
+    "stall_metadata": StallMetadata,
 }

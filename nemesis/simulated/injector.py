@@ -7,6 +7,7 @@ from nemesis.simulated.clocks import ClockFaults
 from nemesis.simulated.disks import DiskFaults
 from nemesis.simulated.mechanism import Inject, Mechanism, SimulatedNodes
 from nemesis.simulated.messages import MessageFaults, check_messages
+from nemesis.simulated.metadata import MetadataFaults
 from nemesis.simulated.network import NetworkFaults
 from nemesis.simulated.processes import ProcessFaults
 
@@ -29,6 +30,7 @@ class SimulatedInjector:
             DiskFaults(world, processes.count_pauses),
             AdminFaults(nodes),
             MessageFaults(nodes),
+            MetadataFaults(nodes),
         )
         self._injections: dict[str, Inject] = {}
         for mechanism in self._mechanisms:

@@ -53,6 +53,14 @@ class SimulatedNodes(Protocol):
         """Requests an administrative action; returns what became of it after a limited time."""
         ...
 
+    def hold_metadata(self, name: str) -> None:
+        """Lets a running broker collect committed metadata without applying it."""
+        ...
+
+    def release_metadata(self, name: str) -> None:
+        """Lets a running broker apply everything since `hold_metadata` as one change."""
+        ...
+
     def log_ends(self, name: str) -> dict[str, int]:
         """Returns the log ends of a node's partitions by name; empty if it is not a running broker."""
         ...

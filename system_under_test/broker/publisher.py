@@ -117,6 +117,11 @@ class MetadataPublisher:
         return self._has_published
 
     @property
+    def is_held(self) -> bool:
+        """Whether `hold` is in force."""
+        return self._is_held
+
+    @property
     def metadata_offset(self) -> int:
         """Offset of the last record applied, or loaded while nothing was published yet (5.3)."""
         return self._cache.image.last_offset if self._has_published else self.loaded_offset

@@ -88,7 +88,7 @@ def compare(verdict: Verdict, missing: int | None, *, may_lose: bool) -> tuple[s
     Args:
         verdict: Of the run.
         missing: That number; None if it is not known.
-        may_lose: Whether the release has no ELR, and a fault destroyed data. The only member of the ISR may then lose
+        may_lose: Whether the release has no ELR, and a fault destroyed data: the only member of the ISR may lose
             its tail and lead.
 
     Returns:

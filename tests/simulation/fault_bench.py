@@ -13,6 +13,7 @@ from harness.runs.promises import record_end
 from harness.runs.result import RunResult
 from harness.runs.simulated import START_LIMIT_MS, SimulatedRun
 from nemesis.fault import Fault
+from system_under_test.broker.broker import BrokerNode
 from workloads.append_config import AppendConfig
 
 MS = 1_000_000
@@ -128,9 +129,14 @@ class FaultBench:
             not self.world.network.faults
             and not any(node.disk.faults or node.is_slowed for node in nodes)
             and all(node.state == "running" for node in nodes)
+            and not any(broker.publisher.is_held for broker in self._brokers())
             and all(node.clock.wall_offset_ns() == 0 for node in nodes)
             and all(node.clock.drift_ppm == node.clock.own_drift_ppm for node in nodes)
         )
+
+    def _brokers(self) -> list[BrokerNode]:
+        found = (self.cluster.running_broker(name) for name in self.cluster.brokers)
+        return [broker for broker in found if broker is not None]
 
     def close(self) -> None:
         """Ends the run and checks every guarantee: no invariant broken, no acknowledged record lost."""

@@ -68,6 +68,7 @@ def test_without_elr_some_random_faults_lose_records_and_no_harness_error_hides_
     assert len(losing) >= 3
     assert set(drawn) == set(FAULT_NAMES) - {
         *("start", "heal", "truncate_file", "log_dir_error", "wipe_log_dir", *ACTIONS),
+        "stall_metadata",
         *(name for name in FAULT_NAMES if name.endswith("_messages")),
     }
     assert all(bit[fault] for fault in drawn if drawn[fault] >= 5)

@@ -34,6 +34,7 @@ EXAMPLES: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
     ("restart", ("leader:t-0", "active_controller"), {}),
     ("oom", ("leader:t-0",), {}),
     ("slow_cpu", ("leader:t-0",), {"percent": 2}),
+    ("stall_metadata", ("b2",), {}),
     ("power", ("follower:t-0",), {"mode": "lose_all"}),
     ("clock_step", ("all", "active_controller"), {"ms": -120_000}),
     ("clock_drift", ("leader:t-0",), {"ppm": 200_000}),
@@ -125,7 +126,7 @@ def test_a_fault_that_affected_no_operation_took_no_effect(
 
 ON_THE_DEAD = [
     *("pause", "stop", "kill", "restart", "oom", "wipe", "read_only", "bit_flip"),
-    *("slow_cpu", "io_error", "slow_disk"),
+    *("slow_cpu", "io_error", "slow_disk", "stall_metadata"),
 ]
 
 

@@ -1,21 +1,17 @@
 """A scenario can force a broker to apply several metadata changes as one (META-3)."""
 
 import json
-from types import SimpleNamespace
-from typing import Any
-
-import pytest
 
 from harness.defects.playing import play
 from harness.defects.story import Story
 from harness.scenarios import steps
-from harness.scenarios.steps import HoldMetadata, ReleaseMetadata, ScenarioStuck
+from harness.scenarios.common import heal, inject
 
 
-def run_steps(story: Story, *script: steps.Step, cluster: Any = None) -> None:
+def run_steps(story: Story, *script: steps.Step) -> None:
     """Runs steps of a scenario in a story."""
     interpreter = steps.Story(
-        cluster or story.cluster,
+        story.cluster,
         story.nemesis,
         story.producer,
         story.consumer,
@@ -30,7 +26,7 @@ def leader_moves_and_returns(story: Story) -> None:
     """Broker 3 collects: leader 1 stops, 2 leads, 1 returns, 2 stops, and 1 leads again."""
     story.begin()
     epoch = story.partition(3).leader_epoch
-    run_steps(story, HoldMetadata(broker=3))
+    run_steps(story, inject("stall-b3", "stall_metadata", "b3"))
     story.stop(1)
     story.wait(leader=2)
     story.start(1)
@@ -38,7 +34,7 @@ def leader_moves_and_returns(story: Story) -> None:
     story.stop(2)
     story.wait(leader=1)
     assert story.partition(3).leader_epoch == epoch
-    run_steps(story, ReleaseMetadata(broker=3))
+    run_steps(story, heal("stall-b3"))
     assert story.partition(3).leader_epoch == story.state.leader_epoch >= epoch + 2
     story.start(2)
     story.append_ok(3)
@@ -60,14 +56,3 @@ def test_a_replica_sees_only_the_last_of_several_leader_epochs() -> None:
 def test_the_same_steps_give_the_same_trace() -> None:
     first, second = (play(leader_moves_and_returns).result.trace_hash for _ in range(2))
     assert first == second
-
-
-def test_another_environment_reports_that_it_cannot() -> None:
-    def plot(story: Story) -> None:
-        other = SimpleNamespace(
-            metadata=story.cluster.metadata, population=story.cluster.population
-        )
-        with pytest.raises(ScenarioStuck, match="only the simulation"):
-            run_steps(story, HoldMetadata(broker=3), cluster=other)
-
-    assert play(plot).is_clean

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness.contracts.node_events import Excuse, NodeListener
-from harness.contracts.system import DiskFormatter, EventSource, HasLogFiles, Node, NodeFiles
+from harness.contracts.system import (
+    DiskFormatter,
+    EventSource,
+    HasLogFiles,
+    HasMetadataThread,
+    Node,
+    NodeFiles,
+)
 from harness.environments.real import RealCluster, final_line
 from harness.environments.request import ClusterRequest
 from nemesis.agent.client import AgentClient, AgentGoneError
@@ -162,6 +169,7 @@ class HostCluster(RealCluster):
     Attributes:
         mechanisms: What the agent of each host found out about its kernel and tools.
         seed: For draws inside a fault (which pages survive).
+        metadata_thread: Pattern of the names of the threads with which a broker applies committed metadata.
     """
 
     def __init__(self, placement: Placement, request: ClusterRequest) -> None:
@@ -173,6 +181,9 @@ class HostCluster(RealCluster):
         self.packets_at_clients = placement.packets_at_clients
         self.mechanisms = placement.mechanisms()
         self.seed = request.seed
+        self.metadata_thread = (
+            request.system.metadata_thread if isinstance(request.system, HasMetadataThread) else ""
+        )
         self.leftovers: list[str] = []
         self.facts: dict[str, Any] = {}
         self._formatted = dict.fromkeys(self.nodes, 0)

@@ -55,6 +55,8 @@ class ApacheKafka:
     """
 
     name = versions.NAME
+    # "kafka-1-metadata-loader-event-handler"
+    metadata_thread = r"kafka-\d+-metada.*"
     environments = frozenset({"local", "docker", "ssh"})
     default_client = "native"
     has_controllers = True

@@ -83,7 +83,7 @@ def test_a_selector_that_names_nothing_is_an_error_with_a_hint(selector):
 
 
 NEVER_DRAWN = {
-    *("start", "heal", "truncate_file", "log_dir_error", "wipe_log_dir"),
+    *("start", "heal", "truncate_file", "log_dir_error", "wipe_log_dir", "stall_metadata"),
     *(name for name in FAULT_NAMES if name.endswith("_messages")),
     *ACTIONS,
 }
