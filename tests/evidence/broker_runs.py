@@ -108,6 +108,6 @@ def compare(verdict: Verdict, missing: int | None, *, may_lose: bool) -> tuple[s
     forbidden = sorted(
         {one.id for one in verdict.anomalies if one.judgement is Judgement.FORBIDDEN}
     )
-    if not may_lose or not missing:
+    if not may_lose:
         return f"invalid: {forbidden}", ""
     return "", "invalid without ELR, with as many lost records as are missing on the disks"

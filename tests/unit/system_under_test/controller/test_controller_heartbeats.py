@@ -59,6 +59,16 @@ def test_a_broker_that_was_fenced_while_it_stopped_is_unfenced_by_a_late_heartbe
     assert not s.image.is_active(1)
 
 
+def test_a_late_heartbeat_does_not_elect_a_broker_that_was_stopping():
+    s = started()
+    s.fence(2, 3)
+    s.beat(1, want_stop=True)
+    assert (s.p.leader, s.p.isr, s.p.elr) == (-1, (), (1, 3))
+    s.fence(1)
+    assert not s.beat(1).is_fenced
+    assert (s.p.leader, s.p.isr, s.p.elr) == (-1, (), (1, 3))
+
+
 def test_a_stopping_broker_waits_until_all_active_brokers_know_the_new_leaders():
     s = in_state(STOPPING, leads=False)
     assert not s.image.leads_any(1)
