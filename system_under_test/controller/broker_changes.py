@@ -118,8 +118,8 @@ def unfence(image: ClusterImage, policy: Policy, broker_id: int) -> Decision:
         broker_id=broker_id, broker_epoch=broker.broker_epoch, fenced=False
     )
     changes = []
-    # A broker that was fenced in its controlled shutdown may be gone: its heartbeat can be a delayed one. It is not
-    # elected, stricter than Kafka, so that no stopping broker is ever in an ISR.
+    # A broker that was fenced in its controlled shutdown may be gone: its heartbeat can be a delayed one. It is
+    # not elected, stricter than Kafka, so that no stopping broker is ever in an ISR.
     with_broker = NO_BROKER if broker.in_controlled_shutdown else broker_id
     # [FENCE-1] Otherwise partitions without a leader would wait for an operator.
     if policy.rules("FENCE-1"):
