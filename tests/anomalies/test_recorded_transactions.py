@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from checkers.kernels.transactions import checker
 from harness.contracts.verdict import Judgement, Validity, Verdict
 from harness.errors import HistoryError
 from harness.history.schema import TABLES
@@ -331,3 +332,30 @@ def test_a_row_that_no_run_can_have_recorded_is_refused(name: str) -> None:
     with pytest.raises(HistoryError, match=sentence) as refused:
         events.verdict()
     assert str(refused.value).startswith("transaction_events.parquet, row ")
+
+
+def test_a_search_for_cycles_that_kafka_allows_may_end_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A processor misses a record that is already there, and its output follows one of that transaction."""
+    events = Events()
+    old, new = producer(events, 1), producer(events, 2, "q")
+    first = events.send(old, 0, A, 0)
+    events.commit(old)
+    second, output = events.send(new, 0, A, 2), events.send(new, 1, B, 0)
+    events.commit(new)
+    events.initialised(3, "processor")
+    late = events.begin(3, transactional_id="processor", isolation="read_committed")
+    events.poll(late, 0, A, [(0, first)])
+    last = events.send(late, 1, B, 2)
+    events.commit(late)
+    events.closing(a=[(0, first), (2, second)], b=[(0, output), (2, last)])
+    whole = events.verdict()
+    assert (whole.validity, judgements(whole)) == (
+        Validity.VALID,
+        {"G-single": Judgement.ALLOWED},
+    )
+    monkeypatch.setattr(checker, "SEARCH_STEPS_MAX", 0)
+    short = events.verdict()
+    assert (short.validity, short.reasons) == (Validity.VALID, ())
+    assert judgements(short) == {"G2-item": Judgement.ALLOWED}

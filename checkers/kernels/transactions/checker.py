@@ -19,6 +19,7 @@ from checkers.anomalies import ANOMALIES
 from checkers.kernels.evidence import seconds
 from checkers.kernels.transactions.check import check_log_transactions
 from checkers.kernels.transactions.columns import Transaction, transactions_of
+from checkers.kernels.transactions.cycles import SEARCH_STEPS_MAX, search_ended
 from checkers.kernels.transactions.events import (
     Recorded,
     as_transactions,
@@ -69,8 +70,13 @@ def _judged(recorded: Sequence[Recorded], context: RunContext) -> CheckerReport:
     """Returns what both isolation levels show."""
 
     def judged(transactions: list[Transaction], promise: str) -> CheckerReport:
-        return check_log_transactions(
-            transactions_of(transactions), promise=promise, clock_error_ns=context.clock_error_ns
+        return _relevant(
+            check_log_transactions(
+                transactions_of(transactions),
+                promise=promise,
+                clock_error_ns=context.clock_error_ns,
+                search_steps_max=SEARCH_STEPS_MAX,
+            )
         )
 
     complete = context.final_phase_complete
@@ -92,6 +98,12 @@ def _judged(recorded: Sequence[Recorded], context: RunContext) -> CheckerReport:
     more = tuple(finding for finding in other.findings if finding.id not in known)
     reasons = dict.fromkeys((*report.unknown_reasons, *other.unknown_reasons))
     return replace(report, findings=(*report.findings, *more), unknown_reasons=tuple(reasons))
+
+
+def _relevant(report: CheckerReport) -> CheckerReport:
+    """Returns a report without the reason that Kafka's promise makes irrelevant: it allows every G-single."""
+    reasons = (one for one in report.unknown_reasons if one != search_ended(SEARCH_STEPS_MAX))
+    return replace(report, unknown_reasons=tuple(reasons))
 
 
 def _taken_over(events: pa.Table, recorded: Sequence[Recorded]) -> tuple[CheckerFinding, ...]:
