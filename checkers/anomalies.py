@@ -170,6 +170,22 @@ _ROWS = (
         _GROUP,
     ),
     (
+        "lookup-skips-record",
+        "integrity",
+        "Asked for the first offset with at least the timestamp of a record that had been read, a leader named"
+        " none, or one behind the record.",
+        "answers",
+        "KIP-79: ListOffsets by timestamp",
+    ),
+    (
+        "epoch-ends-early",
+        "integrity",
+        "Asked for the end of the leader epoch of a record that had been read, a leader named an earlier epoch, or"
+        " an end that is not behind the record.",
+        "answers",
+        "KIP-320: OffsetForLeaderEpoch shows truncations",
+    ),
+    (
         "double-ownership",
         "integrity",
         "Two members of a consumer group were assigned one partition in the same generation.",

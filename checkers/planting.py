@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from checkers.transaction_anomalies import OF_TRANSACTIONS
 from checkers.transaction_planting import CHANGES, NothingToChangeError, Transactions
+from harness.history.op import Outcome, QueryKind
 from harness.history.schema import TABLES
 
 Row = dict[str, Any]
@@ -38,7 +39,8 @@ class Copy:
         operations: Rows by op_index.
         records: Rows of the records that each poll returned, in the order of the response.
         ends: Rows of the log ends that each operation received.
-        group_events, violations, batches, transaction_events: Rows; `batches` are those of `replica_batches`.
+        group_events, offset_queries, violations, batches, transaction_events: Rows; `batches` are those of
+            `replica_batches`.
     """
 
     def __init__(self, tables: Mapping[str, pa.Table]) -> None:
@@ -53,6 +55,7 @@ class Copy:
         for row in self._rows("end_offsets_seen"):
             self.ends.setdefault(row["op_index"], []).append(row)
         self.group_events = self._rows("group_events")
+        self.offset_queries = self._rows("offset_queries")
         self.violations = self._rows("violations")
         self.batches = self._rows("replica_batches")
         self.transaction_events = self._rows("transaction_events")
@@ -75,6 +78,7 @@ class Copy:
             "records_read": [row for op in sorted(self.records) for row in self.records[op]],
             "end_offsets_seen": [row for op in sorted(self.ends) for row in self.ends[op]],
             "group_events": self.group_events,
+            "offset_queries": self.offset_queries,
             "violations": self.violations,
             "replica_batches": self.batches,
             "transaction_events": sorted(
@@ -462,6 +466,31 @@ def _own_twice(copy: Copy) -> None:
     )
 
 
+def _skip_by_timestamp(copy: Copy) -> None:
+    query = _some(_answered(copy, QueryKind.TIMESTAMP), "judged answer about a timestamp")
+    query["offset"] = query["record_offset"] + 1
+
+
+def _end_epoch_early(copy: Copy) -> None:
+    query = _some(_answered(copy, QueryKind.LEADER_EPOCH), "judged answer about a leader epoch")
+    query["offset"] = query["record_offset"]
+
+
+def _answered(copy: Copy, kind: QueryKind) -> list[Row]:
+    """Returns the answers of a kind about records that the final reads returned."""
+    kept = {
+        (row["offset"], row["value"]) for poll in copy.polls(final=True) for row in copy.read(poll)
+    }
+    return [
+        row
+        for row in copy.offset_queries
+        if row["kind"] == kind
+        and row["outcome"] == Outcome.OK
+        and row["leader_epoch"] >= row["known_epoch"]
+        and (row["record_offset"], row["record_value"]) in kept
+    ]
+
+
 def _lower_high_watermark(copy: Copy) -> None:
     """Lowers a log end that a leader reported below one that it had reported before in its epoch."""
     last: dict[tuple[str, int], Row] = {}
@@ -576,6 +605,8 @@ PLANTS: tuple[Plant, ...] = tuple(
         ("stale-end", "a log end is at an offset acknowledged before", _stale),
         ("lost-ack", "likewise, and the record is in no read", _lost_ack),
         ("end-regression", "a log end is below an earlier one", _regress),
+        ("lookup-skips-record", "a lookup by timestamp skips a record", _skip_by_timestamp),
+        ("epoch-ends-early", "a leader epoch ends at one of its records", _end_epoch_early),
         ("double-ownership", "a second member is assigned a partition", _own_twice),
         (
             "high-watermark-regression",

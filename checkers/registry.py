@@ -29,6 +29,7 @@ BUILT_IN: dict[str, metadata.EntryPoint] = {
             "checkers.kernels.producer_sessions:IDEMPOTENT_PRODUCER",
         ),
         ("consumer-group", "checkers.kernels.consumer_group:CONSUMER_GROUP"),
+        ("offset-queries", "checkers.kernels.queries.checker:OFFSET_QUERIES"),
         ("transactions", "checkers.kernels.transactions.checker:TRANSACTIONS"),
     )
 }

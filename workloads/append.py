@@ -13,7 +13,9 @@ Several logical processes work at once, each on one thing at a time:
   may consist of several fetches (`fetches_per_poll_max`), each from where the one before ended, as an operation of
   Jepsen's Kafka workload consists of several polls. It is one operation in the history, with all records in the
   order in which they came (`join_fetches`), so the checkers judge the order within each fetch and between fetches;
-* **latest** requests the log end.
+* **latest** requests the log end;
+* **query** (`queries_per_s`) asks for the offset of a timestamp, or for the end of a leader epoch
+  (`workloads.offset_queries`). It has a table of its own.
 
 A process whose append completed `info` is retired and a new process takes its place (Jepsen's rule: it
 may still be in the middle of something).
@@ -42,6 +44,7 @@ from harness.contracts.recorder import Recorder
 from harness.contracts.workload import Task, WorkloadContext, WorkloadType
 from harness.history.op import Completion, OpKind, Outcome, ReadRecord
 from workloads.append_config import ACKS, AppendConfig
+from workloads.offset_queries import queries_of
 from workloads.registry import CLIENTS
 from workloads.values import encode_value, records_of
 
@@ -106,6 +109,11 @@ class AppendProcess:
             if config.needs_producer and isinstance(self._client, MakesProducers)
             else None
         )
+        self._queries = (
+            queries_of(self._client, recorder, host.random.stream("queries"))
+            if config.queries_per_s
+            else None
+        )
         self._keep_going: KeepGoing = lambda: True
         self._process = ids.take()
         self._sequence = 0
@@ -116,7 +124,7 @@ class AppendProcess:
         config = self._config
         self._keep_going = keep_going
         weights = (config.appends_per_s, config.polls_per_s, config.latests_per_s)
-        total = sum(weights)
+        total = sum(weights) + config.queries_per_s
         mean_gap_s = config.processes / total
         while True:
             await asyncio.sleep(2 * mean_gap_s * self._random.random())
@@ -129,8 +137,10 @@ class AppendProcess:
                 await self._append(self._pick_more((topic, partition)), ACKS[acks])
             elif draw < weights[0] + weights[1]:
                 await self.poll(topic, partition)
-            else:
+            elif draw < sum(weights) or self._queries is None:
                 await self.latest(topic, partition)
+            else:
+                await self._queries.ask((topic, partition), self._process)
 
     async def append(
         self, topic: str, partition: int, acks: int, *, final: bool = False
@@ -242,7 +252,7 @@ class AppendProcess:
             position=position,
             final=final,
         )
-        completion, read = await self._fetch(topic, partition, position, final=final)
+        completion, read = await self._fetch(op_index, topic, partition, position, final=final)
         self._recorder.complete(op_index, completion, read)
         if read:
             self._positions[(topic, partition)] = read[-1].offset + 1
@@ -267,7 +277,7 @@ class AppendProcess:
         return await client.poll(topic, partition, position, **sizes)
 
     async def _fetch(
-        self, topic: str, partition: int, position: int, *, final: bool
+        self, op_index: int, topic: str, partition: int, position: int, *, final: bool
     ) -> tuple[Completion, list[ReadRecord]]:
         """Fetches a number of times that is drawn, each from where the one before ended; a failure ends it."""
         count = self._draw_fetches(final)
@@ -280,6 +290,8 @@ class AppendProcess:
             completions.append(result.completion)
             got = records_of(result, run_id=self._run_id, topic=topic, partition=partition)
             read += got
+            if self._queries is not None:
+                self._queries.remember((topic, partition), op_index, result, got)
             end = result.completion.end_offset
             is_torn = end is not None and bool(got) and got[-1].offset >= end
             if is_torn or result.completion.outcome != Outcome.OK:

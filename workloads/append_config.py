@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from harness.contracts.client import ProducerSettings
-from harness.contracts.run_context import SESSION_CHECKER
+from harness.contracts.run_context import QUERY_CHECKER, SESSION_CHECKER
 from harness.errors import UsageError
 from harness.names import unknown_name
 
@@ -31,6 +31,8 @@ class AppendConfig:
             behind and does not catch up.
         polls_per_s: Mean rate of polls, likewise.
         latests_per_s: Mean rate of requests for the log end, likewise.
+        queries_per_s: Mean rate of questions about offsets, likewise: ListOffsets by timestamp, and
+            OffsetForLeaderEpoch.
         acks: Drawn from for every append: "all", "1" or "0". A word that occurs twice is twice as likely.
         client: Which kind of client connects to the cluster: "native", "confluent", "java", or what another
             package provides. Only "native" runs in the simulation.
@@ -62,6 +64,7 @@ class AppendConfig:
     appends_per_s: float = 100.0
     polls_per_s: float = 100.0
     latests_per_s: float = 10.0
+    queries_per_s: float = 0.0
     acks: tuple[str, ...] = ("all",)
     client: str = "native"
     request_timeout_ms: int = 1500
@@ -104,6 +107,12 @@ class AppendConfig:
                 f"workload.follower_fetch_share needs the client {NATIVE!r}, not {self.client!r}"
             )
         self._check_producer()
+        if self.queries_per_s and self.client != NATIVE:
+            raise UsageError(
+                f"workload.queries_per_s needs the client {NATIVE!r}, not {self.client!r}"
+            )
+        if self.queries_per_s < 0:
+            raise UsageError(f"workload.queries_per_s is {self.queries_per_s}; choose 0 or more")
         rates = (self.appends_per_s, self.polls_per_s, self.latests_per_s)
         if min(rates) < 0 or sum(rates) <= 0:
             raise UsageError("workload: at least one of the rates must be greater than 0")
@@ -148,8 +157,11 @@ class AppendConfig:
 
     @property
     def checkers(self) -> tuple[str, ...]:
-        """What judges idempotent producers, if there are any."""
-        return (SESSION_CHECKER,) if self.enable_idempotence else ()
+        """What judges idempotent producers and questions about offsets, if there are any."""
+        return (
+            *((SESSION_CHECKER,) if self.enable_idempotence else ()),
+            *((QUERY_CHECKER,) if self.queries_per_s else ()),
+        )
 
     @property
     def producer_settings(self) -> ProducerSettings:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from harness.contracts.host import ClientHost
-from harness.history.op import Completion
+from harness.history.op import Completion, Outcome
 
 OFFSET_OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
 """The `error` of a poll whose position is not in the log; the workload then starts again at another position."""
@@ -128,6 +128,42 @@ class ProducedBatch:
     topic: str
     partition: int
     records: tuple[tuple[bytes, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetAnswer:
+    """The response to a question about offsets.
+
+    Attributes:
+        outcome: ok, or fail: a question has no effect.
+        found: Timestamp of the record at `offset` in ms, or the leader epoch that `offset` ends; -1 for none.
+        offset: The offset; -1 for none.
+        leader_epoch: Leader epoch in which it was served; -1 when unknown.
+        error_code, error, node: As in `Completion`.
+    """
+
+    outcome: Outcome
+    found: int = -1
+    offset: int = -1
+    leader_epoch: int = -1
+    error_code: int | None = 0
+    error: str = ""
+    node: str = ""
+
+
+@runtime_checkable
+class FindsOffsets(Protocol):
+    """A client that can ask for offsets; its polls return records with `timestamp_ms`."""
+
+    async def offset_of_timestamp(
+        self, topic: str, partition: int, timestamp_ms: int
+    ) -> OffsetAnswer:
+        """Returns the first offset whose record has at least this timestamp (ListOffsets)."""
+        ...
+
+    async def end_of_epoch(self, topic: str, partition: int, leader_epoch: int) -> OffsetAnswer:
+        """Returns the end of the largest leader epoch up to this one (OffsetForLeaderEpoch, KIP-320)."""
+        ...
 
 
 class Producer(Protocol):

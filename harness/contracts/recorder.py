@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from harness.history.op import Completion, ReadRecord
+from harness.history.op import Completion, OffsetQuery, ReadRecord
 
 
 class Recorder(Protocol):
@@ -33,6 +33,10 @@ class Recorder(Protocol):
         self, op_index: int, completion: Completion, records: Sequence[ReadRecord] = ()
     ) -> None:
         """Records how it ended."""
+        ...
+
+    def offset_query(self, query: OffsetQuery, *, process: int, invoked_ns: int) -> None:
+        """Records a question about offsets (table `offset_queries`), which ends now."""
         ...
 
     def group_event(

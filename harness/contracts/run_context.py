@@ -17,6 +17,9 @@ LOG_CHECKERS = ("linearizability", "lost-acked")
 SESSION_CHECKER = "idempotent-producer"
 """The checker of idempotent producers. A run that names it has producers that may send an append again."""
 
+QUERY_CHECKER = "offset-queries"
+"""The checker of questions about offsets."""
+
 NOT_RECORDED = ("sparse_offsets", "log_ends_recorded", "at_least_once")
 """Attributes without a column: all our own runs have the same values."""
 

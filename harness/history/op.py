@@ -25,6 +25,15 @@ class OpKind(StrEnum):
     """Requests the log end from the partition leader (list offsets, latest)."""
 
 
+class QueryKind(StrEnum):
+    """What is asked about offsets (table `offset_queries`)."""
+
+    TIMESTAMP = "timestamp"
+    """ListOffsets: the first offset whose record has at least a timestamp."""
+    LEADER_EPOCH = "leader-epoch"
+    """OffsetForLeaderEpoch: the end of a leader epoch (KIP-320)."""
+
+
 class TransactionEvent(StrEnum):
     """What happens in a transaction (table `transaction_events`)."""
 
@@ -94,3 +103,40 @@ class ReadRecord:
     sequence: int
     key: str
     leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetQuery:
+    """A question about offsets and its answer; a row of the table `offset_queries`.
+
+    Attributes:
+        kind: What was asked.
+        topic, partition: Where.
+        op_index: The poll that returned the record that it is about.
+        record_offset, record_value: That record: its offset, and the op index of its append.
+        known_epoch: Leader epoch in which that poll was served.
+        asked: Timestamp of that record in ms, or the leader epoch stamped on it.
+        outcome: ok or fail.
+        found: Timestamp of the record at the offset in the response, or the epoch in it; -1 for none.
+        offset: Offset in the response; -1 for none.
+        leader_epoch: Leader epoch in which the query was served; -1 when unknown.
+        error_code: Kafka error code; None for connection errors and timeouts.
+        error: Short word for the error; "" when ok.
+        node: Broker that responded.
+    """
+
+    kind: QueryKind
+    topic: str
+    partition: int
+    op_index: int
+    record_offset: int
+    record_value: int
+    known_epoch: int
+    asked: int
+    outcome: Outcome
+    found: int = -1
+    offset: int = -1
+    leader_epoch: int = -1
+    error_code: int | None = 0
+    error: str = ""
+    node: str = ""

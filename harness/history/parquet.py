@@ -38,7 +38,7 @@ from harness.history.schema import (
 
 HISTORY_DIRECTORY = "history"
 MANIFEST_NAME = "manifest.json"
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 OLDEST_FORMAT_READ = 3
 """Older formats lack tables (`harness.history.schema.ADDED_IN`) and columns (`COLUMNS_ADDED_IN`), and are the same
 otherwise."""
@@ -64,6 +64,7 @@ CANONICAL_ORDER: dict[str, tuple[str, ...]] = {
     "marks": ("at_ns",),
     "replica_batches": ("topic", "partition", "base_offset", "broker"),
     "transaction_events": ("event_index",),
+    "offset_queries": ("query_index",),
 }
 """The order of each table; rows that tie keep the order in which they were recorded."""
 

@@ -426,6 +426,50 @@ MESSAGES = pa.schema(
 """The messages that matter, as the nodes of a real run recorded them; beside the history, because no verdict
 depends on them."""
 
+OFFSET_QUERIES = pa.schema(
+    [
+        _field(
+            "query_index", _I64, "unique in the run; counts the queries in the order they ended"
+        ),
+        _field("process", _I64, "logically single-threaded client process"),
+        _field(
+            "kind",
+            _STR,
+            "timestamp (ListOffsets: the first offset with at least this timestamp) or leader-epoch"
+            " (OffsetForLeaderEpoch: the end of an epoch)",
+        ),
+        _field("topic", _STR, "topic name"),
+        _field("partition", _I32, "partition index"),
+        _field("invoked_ns", _I64, "before the request could leave the process"),
+        _field("completed_ns", _I64, "after the response was decoded"),
+        _field("outcome", _STR, "ok or fail; a query has no effect"),
+        _field(
+            "op_index",
+            _I64,
+            "the poll, completed before, that returned the record that the query is about",
+        ),
+        _field("record_offset", _I64, "offset of that record"),
+        _field("record_value", _I64, "op_index of the append of that record"),
+        _field("known_epoch", _I32, "leader epoch in which that poll was served"),
+        _field("asked", _I64, "timestamp of that record in ms, or the leader epoch stamped on it"),
+        _field(
+            "found",
+            _I64,
+            "ok: timestamp of the record at the offset in the response, or the epoch in it; -1 for none",
+        ),
+        _field("offset", _I64, "ok: offset in the response; -1 for none"),
+        _field("leader_epoch", _I32, "leader epoch in which the query was served; -1 when unknown"),
+        _field(
+            "error_code",
+            _I32,
+            "Kafka error code; null for connection errors and timeouts",
+            nullable=True,
+        ),
+        _field("error", _STR, "short word for the error; empty when ok"),
+        _field("node", _STR, "broker that responded, or the last one that was contacted"),
+    ]
+)
+
 TABLES: dict[str, pa.Schema] = {
     "operations": OPERATIONS,
     "records_read": RECORDS_READ,
@@ -440,10 +484,15 @@ TABLES: dict[str, pa.Schema] = {
     "marks": MARKS,
     "replica_batches": REPLICA_BATCHES,
     "transaction_events": TRANSACTION_EVENTS,
+    "offset_queries": OFFSET_QUERIES,
 }
 """Every table by name. New tables come last, because journals number the tables."""
 
-ADDED_IN: dict[str, int] = {"replica_batches": 4, "transaction_events": 7}
+ADDED_IN: dict[str, int] = {
+    "replica_batches": 4,
+    "transaction_events": 7,
+    "offset_queries": 8,
+}
 """The history format that a table belongs to from on, for tables that older formats lack: they read as empty."""
 
 NULLABLE_SINCE: dict[tuple[str, str], int] = {("broker_states", "clean"): 5}
@@ -506,5 +555,6 @@ PARTITIONED_TABLES = (
     "replica_states",
     "group_events",
     "replica_batches",
+    "offset_queries",
 )
 """Tables that are stored in one file per topic-partition; the others in one file."""

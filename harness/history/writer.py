@@ -25,7 +25,7 @@ from harness.history.journal import (
     journal_path,
     tables_of,
 )
-from harness.history.op import Completion, OpKind, ReadRecord, TransactionEvent
+from harness.history.op import Completion, OffsetQuery, OpKind, ReadRecord, TransactionEvent
 from harness.history.parquet import history_directory, is_finished, write_tables
 
 FRAME_ROWS = 2000
@@ -57,6 +57,7 @@ class HistoryWriter:
         self._room = frame_rows
         self._next_op_index = 0
         self._next_event_index = 0
+        self._next_query_index = 0
         self._open: dict[int, tuple[str, str, int]] = {}
         self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in JOURNAL_TABLES}
         self._invocations = self._rows["invocations"]
@@ -268,6 +269,34 @@ class HistoryWriter:
         )
         self.add("transaction_events", row)
         return index
+
+    def offset_query(
+        self, query: OffsetQuery, *, process: int, invoked_ns: int, completed_ns: int
+    ) -> None:
+        """Records a question about offsets and its answer; see the table `offset_queries`."""
+        row = (
+            self._next_query_index,
+            process,
+            query.kind,
+            query.topic,
+            query.partition,
+            invoked_ns,
+            completed_ns,
+            query.outcome,
+            query.op_index,
+            query.record_offset,
+            query.record_value,
+            query.known_epoch,
+            query.asked,
+            query.found,
+            query.offset,
+            query.leader_epoch,
+            query.error_code,
+            query.error,
+            query.node,
+        )
+        self._next_query_index += 1
+        self.add("offset_queries", row)
 
     def flush(self) -> None:
         """Writes what was recorded since the last frame; survives the death of this process.

@@ -17,7 +17,7 @@ from checkers.kernels.live_watch import LiveWatch
 from harness.contracts.cluster import Deployment, Topic
 from harness.contracts.workload import Scriptable, Workload, WorkloadContext
 from harness.errors import UsageError
-from harness.history.op import Completion, ReadRecord
+from harness.history.op import Completion, OffsetQuery, ReadRecord
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import SHUFFLED, Experiment, TopicConfig
 from harness.scenarios.outcome import STAYS_LEADERLESS
@@ -102,6 +102,12 @@ class RunRecorder:
         self._history.complete(op_index, completed_ns, completion, records)
         if self._watch is not None:
             self._watch.complete(op_index, completed_ns, completion, records)
+
+    def offset_query(self, query: OffsetQuery, *, process: int, invoked_ns: int) -> None:
+        """Records a question about offsets that ends now."""
+        self._history.offset_query(
+            query, process=process, invoked_ns=invoked_ns, completed_ns=self._now_ns()
+        )
 
     def group_event(
         self,

@@ -142,6 +142,7 @@ def run(
     faults: list[dict[str, Any]] | None = None,
     violations: list[dict[str, Any]] | None = None,
     group_events: list[dict[str, Any]] | None = None,
+    offset_queries: list[dict[str, Any]] | None = None,
 ) -> dict[str, pa.Table]:
     return {
         "operations": operations_table(calls),
@@ -153,6 +154,7 @@ def run(
         "faults": table("faults", faults or []),
         "violations": table("violations", violations or []),
         "group_events": table("group_events", group_events or []),
+        "offset_queries": table("offset_queries", offset_queries or []),
     }
 
 

@@ -21,6 +21,7 @@ from harness.contracts.client import (
     OFFSET_OUT_OF_RANGE,
     ClientType,
     FetchedBatch,
+    OffsetAnswer,
     PollResult,
     ProducedBatch,
     ProducerSettings,
@@ -34,7 +35,7 @@ from harness.contracts.transactions import (
 from harness.history.op import Completion, Outcome
 from system_under_test.protocol.entities import fetch_of, fetch_partition, fetch_topic
 from system_under_test.protocol.errors import ErrorCode
-from system_under_test.protocol.messages import list_offsets_request, millis
+from system_under_test.protocol.messages import millis
 from system_under_test.protocol.record_batch import (
     BatchHeader,
     CorruptBatchError,
@@ -44,10 +45,10 @@ from system_under_test.protocol.record_batch import (
 from workloads.clients.native_cluster import STALE_METADATA, ClusterClient, Leader
 from workloads.clients.native_isolation import visible_batches
 from workloads.clients.native_producer import GRACE_MS, NativeProducer
+from workloads.clients.native_queries import end_of_epoch, list_offsets_of, offset_of_timestamp
 from workloads.clients.native_transactions import NativeTransactionalProducer, stable_positions
 
 LATEST_TIMESTAMP = -1
-CONSUMER_REPLICA_ID = -1
 READ_COMMITTED_LEVEL = 1
 FOLLOWER_LAGS = "follower-lags"
 """The `error` of a poll whose position is beyond the follower's log."""
@@ -268,21 +269,12 @@ class NativeClient:
         if leader is None or connection is None:
             self._cluster.forget_leader(topic, partition)
             return _never_sent(leader)
-        request = list_offsets_request.ListOffsetsRequest(
-            replica_id=CONSUMER_REPLICA_ID,
+        request = list_offsets_of(
+            topic,
+            partition,
+            leader.leader_epoch,
+            LATEST_TIMESTAMP,
             isolation_level=READ_COMMITTED_LEVEL if self._is_read_committed else 0,
-            topics=(
-                list_offsets_request.ListOffsetsTopic(
-                    name=topic,
-                    partitions=(
-                        list_offsets_request.ListOffsetsPartition(
-                            partition_index=partition,
-                            current_leader_epoch=leader.leader_epoch,
-                            timestamp=LATEST_TIMESTAMP,
-                        ),
-                    ),
-                ),
-            ),
         )
         response = await self._request(connection, leader, request)
         if isinstance(response, str):
@@ -300,6 +292,16 @@ class NativeClient:
             node=_node(leader),
             leader_epoch=result.leader_epoch,
         )
+
+    async def offset_of_timestamp(
+        self, topic: str, partition: int, timestamp_ms: int
+    ) -> OffsetAnswer:
+        """Requests the first offset whose record has at least this timestamp (ListOffsets)."""
+        return await offset_of_timestamp(self._cluster, topic, partition, timestamp_ms)
+
+    async def end_of_epoch(self, topic: str, partition: int, leader_epoch: int) -> OffsetAnswer:
+        """Requests the end of the largest leader epoch up to this one (OffsetForLeaderEpoch)."""
+        return await end_of_epoch(self._cluster, topic, partition, leader_epoch)
 
     def close(self) -> None:
         """Closes all connections."""

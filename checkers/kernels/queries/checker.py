@@ -1,0 +1,156 @@
+"""The checker `offset-queries`: what leaders answer to questions about a record that a poll had returned.
+
+A leader serves records below its high watermark, which are committed. Leaders of the same epoch and of later ones
+have them. So if a poll that was served in leader epoch p returned a record at an offset, and a leader of an epoch
+not below p was asked afterwards:
+
+* the first offset with at least the record's timestamp (ListOffsets) is not above the record's own: the record
+  has that timestamp itself. A leader that does not know its high watermark yet refuses to answer;
+* the end of the record's epoch (OffsetForLeaderEpoch) is above the record's offset. A smaller one, or an earlier
+  epoch, tells consumers that the record was truncated (KIP-320), and followers cut their logs there.
+
+Nothing is claimed about a record that the final reads do not return at its offset: it may have been deleted or
+lost, which other checkers judge. Where a flagged election, or without ELR a fault that destroys data, may have
+made a leader that lacks committed records, the answer is reported and not judged.
+
+Source:
+    KIP-79 (offsets by timestamp), KIP-101 and KIP-320 (epochs and truncation).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from checkers.anomalies import ANOMALIES
+from checkers.kernels.evidence import seconds
+from harness.contracts.checker import CheckerFinding, CheckerReport
+from harness.contracts.run_context import QUERY_CHECKER, RunContext
+from harness.contracts.verdict import Judgement, Witness
+from harness.history.op import OpKind, Outcome, QueryKind
+
+LOOKUP_SKIPS = "lookup-skips-record"
+EPOCH_ENDS_EARLY = "epoch-ends-early"
+FORBIDDEN = (
+    "Forbidden: leaders have every committed record, and these answers are about a committed one"
+)
+NOT_JUDGED = (
+    "Not judged: a leader may lawfully have lacked committed records for a while, because of a flagged election or"
+    " of destroyed data without eligible leader replicas"
+)
+
+Row = Mapping[str, Any]
+
+
+class OffsetQueriesChecker:
+    """The checker `offset-queries`; see the module."""
+
+    name = QUERY_CHECKER
+    tables = ("offset_queries", "operations", "records_read", "partition_states", "faults")
+    per_partition = True
+
+    def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
+        """Checks the questions about one partition."""
+        answered = [
+            row for row in tables["offset_queries"].to_pylist() if row["outcome"] == Outcome.OK
+        ]
+        if not answered:
+            return CheckerReport(coverage={"offset_queries": 0, "offset_queries_judged": 0})
+        kept = _kept(tables)
+        judged = [row for row in answered if _is_judged(row, kept)]
+        is_certain = not _may_lack_records(tables, context)
+        findings = tuple(
+            _finding(identifier, bad, is_certain=is_certain)
+            for identifier, is_wrong in ((LOOKUP_SKIPS, _skips), (EPOCH_ENDS_EARLY, _ends_early))
+            if (bad := [row for row in judged if is_wrong(row)])
+        )
+        coverage = {"offset_queries": len(answered), "offset_queries_judged": len(judged)}
+        return CheckerReport(findings=findings, coverage=coverage)
+
+
+OFFSET_QUERIES = OffsetQueriesChecker()
+
+
+def _kept(tables: Mapping[str, pa.Table]) -> set[tuple[int, int]]:
+    """Returns offset and value of every record that the final reads returned."""
+    operations = tables["operations"]
+    final = {
+        op
+        for op, kind, is_final in zip(
+            operations.column("op_index").to_pylist(),
+            operations.column("kind").to_pylist(),
+            operations.column("final").to_pylist(),
+            strict=True,
+        )
+        if is_final and kind == OpKind.POLL
+    }
+    records = tables["records_read"]
+    return {
+        (offset, value)
+        for op, offset, value in zip(
+            records.column("op_index").to_pylist(),
+            records.column("offset").to_pylist(),
+            records.column("value").to_pylist(),
+            strict=True,
+        )
+        if op in final
+    }
+
+
+def _is_judged(row: Row, kept: set[tuple[int, int]]) -> bool:
+    is_later = row["leader_epoch"] >= row["known_epoch"] >= 0
+    return is_later and (row["record_offset"], row["record_value"]) in kept
+
+
+def _skips(row: Row) -> bool:
+    is_found = 0 <= row["offset"] <= row["record_offset"]
+    return bool(row["kind"] == QueryKind.TIMESTAMP and not is_found)
+
+
+def _ends_early(row: Row) -> bool:
+    is_after = row["found"] == row["asked"] and row["offset"] > row["record_offset"]
+    return bool(row["kind"] == QueryKind.LEADER_EPOCH and not is_after)
+
+
+def _may_lack_records(tables: Mapping[str, pa.Table], context: RunContext) -> bool:
+    """Returns whether the run may lawfully have had a leader that lacked a committed record."""
+    if any(tables["partition_states"].column("flagged").to_pylist()):
+        return True
+    return not context.elr_on and any(
+        row["took_effect"] and row["can_lose_data"] for row in tables["faults"].to_pylist()
+    )
+
+
+def _finding(identifier: str, bad: list[Row], *, is_certain: bool) -> CheckerFinding:
+    kind = ANOMALIES[identifier]
+    first = bad[0]
+    return CheckerFinding(
+        id=identifier,
+        level=kind.level,
+        count=len(bad),
+        judgement=Judgement.FORBIDDEN if is_certain else Judgement.INFORMATIONAL,
+        rule=FORBIDDEN if is_certain else NOT_JUDGED,
+        sentence=_sentence(first),
+        witnesses=(
+            Witness(
+                op_index=int(first["op_index"]),
+                text=(
+                    f"poll {first['op_index']} returned the record of op {first['record_value']} at offset"
+                    f" {first['record_offset']} in leader epoch {first['known_epoch']}"
+                ),
+            ),
+        ),
+        details={"at_ns": int(first["completed_ns"]), "node": first["node"]},
+    )
+
+
+def _sentence(row: Row) -> str:
+    when = (
+        f"at {seconds(row['completed_ns'])} {row['node']}, leader in epoch {row['leader_epoch']},"
+    )
+    record = f"the record of op {row['record_value']} at offset {row['record_offset']}"
+    if row["kind"] == QueryKind.TIMESTAMP:
+        answer = f"offset {row['offset']}" if row["offset"] >= 0 else "no offset"
+        return f"{when} returned {answer} for timestamp {row['asked']} ms, which {record} has"
+    answer = f"epoch {row['found']} and offset {row['offset']}" if row["found"] >= 0 else "no epoch"
+    return f"{when} returned {answer} for the end of epoch {row['asked']}, which {record} has"

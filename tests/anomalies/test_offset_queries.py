@@ -1,0 +1,134 @@
+"""Answers to questions about offsets: the smallest run with each anomaly, and near misses that are valid."""
+
+from typing import Any
+
+import pytest
+
+from checkers.kernels.compose import judge_run
+from harness.contracts.run_context import LOG_CHECKERS, QUERY_CHECKER, RunContext
+from harness.contracts.verdict import Judgement, Validity, Verdict
+from tests.anomalies.runs import append, fault, final_read, read, run, state
+
+CONTEXT = RunContext(checkers=(*LOG_CHECKERS, QUERY_CHECKER))
+WITHOUT_ELR = RunContext(checkers=CONTEXT.checkers, elr_on=False)
+TIMESTAMP, EPOCH = "timestamp", "leader-epoch"
+CREATED_MS = 1_750_000_000_000
+
+
+def query(kind: str, **changed: Any) -> dict[str, Any]:
+    """Returns a question about the record of op 1 at offset 1, of leader epoch 3; the answer is right."""
+    is_time = kind == TIMESTAMP
+    row = {
+        "query_index": 0,
+        "process": 9,
+        "kind": kind,
+        "topic": "t",
+        "partition": 0,
+        "invoked_ns": 40,
+        "completed_ns": 41,
+        "outcome": "ok",
+        "op_index": 2,
+        "record_offset": 1,
+        "record_value": 1,
+        "known_epoch": 3,
+        "asked": CREATED_MS if is_time else 3,
+        "found": CREATED_MS if is_time else 3,
+        "offset": 1 if is_time else 2,
+        "leader_epoch": 3,
+        "error_code": 0,
+        "error": "",
+        "node": "b1",
+    }
+    return row | changed
+
+
+def verdict_of(
+    *queries: dict[str, Any], context: RunContext = CONTEXT, **tables: list[dict[str, Any]]
+) -> Verdict:
+    calls = [append(0, 0, at=1), append(1, 1, at=3), read(2, 20, 0, 1), *final_read(80, 0, 1)]
+    return judge_run(run(calls, offset_queries=list(queries), **tables), context)
+
+
+def found(verdict: Verdict) -> dict[str, tuple[int, Judgement]]:
+    return {one.id: (one.count, one.judgement) for one in verdict.anomalies}
+
+
+WRONG = [
+    pytest.param(TIMESTAMP, {"offset": 2}, "lookup-skips-record", id="a later offset"),
+    pytest.param(
+        TIMESTAMP, {"offset": -1, "found": -1}, "lookup-skips-record", id="no offset at all"
+    ),
+    pytest.param(EPOCH, {"offset": 1}, "epoch-ends-early", id="the epoch ends at the record"),
+    pytest.param(EPOCH, {"found": 2, "offset": 1}, "epoch-ends-early", id="an earlier epoch"),
+    pytest.param(EPOCH, {"found": 4, "offset": 9}, "epoch-ends-early", id="a later epoch"),
+    pytest.param(EPOCH, {"found": -1, "offset": -1}, "epoch-ends-early", id="no epoch at all"),
+]
+
+
+@pytest.mark.parametrize(("kind", "answer", "anomaly"), WRONG)
+def test_an_answer_that_contradicts_a_committed_record_is_forbidden(
+    kind: str, answer: dict[str, Any], anomaly: str
+) -> None:
+    verdict = verdict_of(query(kind, **answer))
+    assert found(verdict) == {anomaly: (1, Judgement.FORBIDDEN)}
+    assert verdict.validity == Validity.INVALID
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        (TIMESTAMP, {}),
+        # Another record may have the same timestamp, and a compressed batch counts as a whole.
+        (TIMESTAMP, {"offset": 0}),
+        (EPOCH, {}),
+        (EPOCH, {"offset": 7, "leader_epoch": 5}),
+    ],
+)
+def test_a_right_answer_is_valid(kind: str, answer: dict[str, Any]) -> None:
+    verdict = verdict_of(query(kind, **answer))
+    assert (verdict.validity, found(verdict)) == (Validity.VALID, {})
+    assert verdict.coverage["offset_queries_judged"] == 1
+
+
+@pytest.mark.parametrize(("kind", "answer", "anomaly"), WRONG)
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"outcome": "fail", "error": "OFFSET_NOT_AVAILABLE"}, id="it was refused"),
+        pytest.param({"leader_epoch": 2}, id="by a leader that was deposed"),
+        pytest.param({"leader_epoch": -1}, id="in an unknown epoch"),
+        pytest.param({"known_epoch": -1}, id="the record was read in an unknown epoch"),
+        pytest.param({"record_value": 7}, id="another record is there in the end"),
+        pytest.param({"record_offset": 5, "asked": 3}, id="the record is not in the final reads"),
+    ],
+)
+def test_what_is_not_certain_is_not_judged(
+    kind: str, answer: dict[str, Any], anomaly: str, changed: dict[str, Any]
+) -> None:
+    verdict = verdict_of(query(kind, **answer, **changed))
+    assert (verdict.validity, found(verdict)) == (Validity.VALID, {}), anomaly
+
+
+@pytest.mark.parametrize(("kind", "answer", "anomaly"), WRONG)
+def test_a_leader_that_may_lawfully_lack_records_is_reported_and_not_judged(
+    kind: str, answer: dict[str, Any], anomaly: str
+) -> None:
+    wrong = query(kind, **answer)
+    informational = {anomaly: (1, Judgement.INFORMATIONAL)}
+    flagged = [state(30, 2, [2], epoch=4, flagged=True)]
+    assert found(verdict_of(wrong, states=flagged)) == informational
+    power = [fault(30, "power", ["b1"])]
+    assert found(verdict_of(wrong, context=WITHOUT_ELR, faults=power)) == informational
+    assert found(verdict_of(wrong, faults=power))[anomaly][1] == Judgement.FORBIDDEN
+    assert found(verdict_of(wrong, context=WITHOUT_ELR))[anomaly][1] == Judgement.FORBIDDEN
+
+
+def test_wrong_answers_are_counted_and_the_first_is_shown() -> None:
+    rows = [
+        query(TIMESTAMP, query_index=index, offset=offset, completed_ns=41 + index)
+        for index, offset in enumerate((1, 4, -1))
+    ]
+    (anomaly,) = verdict_of(*rows).anomalies
+    assert anomaly.count == 2
+    assert "b1, leader in epoch 3, returned offset 4 for timestamp" in anomaly.sentence
+    assert anomaly.witnesses[0].op_index == 2
