@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 import tomli_w
 
-from harness.contracts.system import ElrSwitch, System, VersionedSystem
+from harness.contracts.system import ElrSwitch, PropertyTaker, System, VersionedSystem
 from harness.contracts.workload import WorkloadConfig
 from harness.environments.registry import DEFAULT
 from harness.errors import UsageError
@@ -455,13 +455,27 @@ def _choose_system(data: dict[str, Any], keys: Mapping[str, str]) -> None:
         data.pop("profile", None)
     if chosen["system"] == former["system"]:
         return
+    properties = data.get("properties")
     for key in ("time_scale", *OPEN_TABLES):
         data.pop(key, None)
+    if isinstance(properties, Mapping) and isinstance(system, PropertyTaker):
+        data["properties"] = {
+            key: value for key, value in properties.items() if _takes(system, key, value)
+        }
     workload = data.get("workload")
     if isinstance(workload, Mapping) and CLIENT_KEY in workload:
         rest = {key: value for key, value in workload.items() if key != CLIENT_KEY}
         if workload[CLIENT_KEY] == SYSTEMS.get(former["system"]).default_client:
             data["workload"] = rest
+
+
+def _takes(system: PropertyTaker, key: str, value: Any) -> bool:
+    """Whether a system takes a property."""
+    try:
+        system.check_properties(_properties("properties", {key: value}))
+    except UsageError:
+        return False
+    return True
 
 
 def _system(values: Mapping[str, Any]) -> dict[str, str]:

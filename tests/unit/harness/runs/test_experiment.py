@@ -141,3 +141,15 @@ def test_several_topics_are_numbered_and_have_the_same_settings() -> None:
     assert loads(text.format("t2-0"), origin="e.toml").schedule
     with pytest.raises(UsageError, match="t-0"):
         loads(text.format("t-0"), origin="e.toml")
+
+
+def test_properties_stay_when_another_system_is_chosen_that_takes_them() -> None:
+    """They were dropped without a word, and the other system ran with other settings."""
+    flushing = {"log.flush.interval.messages": "1", "metadata.log.segment.bytes": "1000"}
+    reference = experiments.from_data({"on": "docker", "properties": flushing})
+    kafka = vary(reference, "system", "apache-kafka:4.1.2")
+    assert kafka.properties == flushing
+    own = experiments.from_data(
+        {**experiments.to_data(kafka), "properties": {**flushing, "queued.max.requests": 9}}
+    )
+    assert vary(own, "system", "reference").properties == flushing
