@@ -10,6 +10,9 @@ Histories are text, because people read them: tests turn the text into tables an
     4  p4  poll from 0 -> 0:corrupt, end 1   [8, 9] final
     group p8 assigned 0 generation 4                     an event of a consumer group, in order of the lines
     violation INV-1 two leaders                          a broken invariant of the reference system
+    query of 0:7 read in epoch 3: timestamp -> 4 in epoch 3
+                                                         that leader names offset 4 for the timestamp of 0:7;
+                                                         with `leader-epoch`, as the end of its epoch
     log of b1 below 2: 0:7 1:8                           a replica's records below its high watermark
     checker idempotent-producer                          a checker that the run names in addition
     fault on b1 [10, 40]                                 when it was injected and healed
@@ -94,6 +97,30 @@ EXAMPLES: dict[str, Example] = {
 0  p0  append -> info               [1, ...]
 1  p1  poll from 0 -> nothing       [2, 3]
 2  p2  poll from 0 -> nothing, end 0  [90, 91] final
+""",
+    ),
+    "lookup-skips-record": _example(
+        """
+0  p0  append -> ok at 0             [1, 2]
+query of 0:0 read in epoch 3: timestamp -> none in epoch 3
+1  p1  poll from 0 -> 0:0, end 1     [90, 91] final
+""",
+        """
+0  p0  append -> ok at 0             [1, 2]
+query of 0:0 read in epoch 3: timestamp -> none in epoch 2
+1  p1  poll from 0 -> 0:0, end 1     [90, 91] final
+""",
+    ),
+    "epoch-ends-early": _example(
+        """
+0  p0  append -> ok at 0             [1, 2]
+query of 0:0 read in epoch 3: leader-epoch -> 0 in epoch 4
+1  p1  poll from 0 -> 0:0, end 1     [90, 91] final
+""",
+        """
+0  p0  append -> ok at 0             [1, 2]
+query of 0:0 read in epoch 3: leader-epoch -> 1 in epoch 4
+1  p1  poll from 0 -> 0:0, end 1     [90, 91] final
 """,
     ),
     "committed-offset-regressed": _example(
@@ -529,6 +556,14 @@ NOT_PRODUCED: dict[str, str] = {
     "duplicate": (
         "B-52 writes a record of an idempotent producer twice, but no client of the simulation is idempotent; its"
         " test inspects the log"
+    ),
+    "lookup-skips-record": (
+        "schedules of defects do not ask for offsets; random search with `queries_per_s` shows it with LO-1"
+        " switched off"
+    ),
+    "epoch-ends-early": (
+        "schedules of defects do not ask for offsets; random search with `queries_per_s` did not show it in 14"
+        " runs each with EC-1, EC-3 and TRUNC-1 switched off"
     ),
     "failed-append-visible": "no defect refuses an append that it has written",
     "phantom-value": "no defect invents records",

@@ -3,6 +3,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says nothing on a busy machine.
+settings.register_profile("laststand", deadline=None)
+settings.load_profile("laststand")
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 

@@ -29,6 +29,10 @@ _FAULT = re.compile(r"fault on (?P<node>b\d) \[(?P<at>\d+), (?P<healed>\d+)\]")
 _ENDED = re.compile(
     r"healed at (?P<healed>\d+), ended at (?P<ended>\d+), stuck after (?P<limit>\d+)"
 )
+_QUERY = re.compile(
+    r"query of (?P<offset>\d+):(?P<value>\d+) read in epoch (?P<known>\d+): (?P<kind>timestamp|leader-epoch) ->"
+    r" (?P<answer>none|\d+) in epoch (?P<epoch>\d+)"
+)
 _STATE = re.compile(r"state at (?P<at>\d+): no leader, ISR (?P<isr>none|\d)")
 _UNREADABLE = ("corrupt", "foreign")
 
@@ -87,6 +91,8 @@ class Example:
                 )
                 for offset, value, _ in records
             ]
+        elif match := _QUERY.fullmatch(line):
+            self.rows["offset_queries"].append(_query(match))
         elif match := _FAULT.fullmatch(line):
             row = fault(int(match["at"]), "cut", [match["node"]], healed=int(match["healed"]))
             self.rows["faults"].append(row)
@@ -211,3 +217,29 @@ def _records(text: str) -> list[tuple[int, int, str]]:
         status = value if value in _UNREADABLE else "ok"
         records.append((int(offset), -1 if status != "ok" else int(value), status))
     return records
+
+
+def _query(match: re.Match[str]) -> dict[str, Any]:
+    asked = int(match["known"])
+    is_found = match["answer"] != "none"
+    return {
+        "query_index": 0,
+        "process": 9,
+        "kind": match["kind"],
+        "topic": "t",
+        "partition": 0,
+        "invoked_ns": 50,
+        "completed_ns": 51,
+        "outcome": "ok",
+        "op_index": 1,
+        "record_offset": int(match["offset"]),
+        "record_value": int(match["value"]),
+        "known_epoch": int(match["known"]),
+        "asked": asked,
+        "found": asked if is_found else -1,
+        "offset": int(match["answer"]) if is_found else -1,
+        "leader_epoch": int(match["epoch"]),
+        "error_code": 0,
+        "error": "",
+        "node": "b1",
+    }

@@ -196,6 +196,7 @@ def values(draw, depth=3):
     return frozenset(items) if kind == 1 else tuple(items)
 
 
+@settings(deadline=None)
 @given(value=values(), cuts=st.lists(st.integers(0, 200), max_size=8))
 def test_what_is_written_is_read_back_wherever_the_text_is_cut(value, cuts):
     text = f" {to_edn(value)} ; end"
