@@ -20,5 +20,5 @@ def test_the_readme_shows_the_comparison_as_it_is_printed(
     assert len(printed) == 3
     for line in printed:
         assert f"    {line}\n" in shown
-    assert "    McNemar's exact test, same seeds in every arm: p = 0.25\n" in shown
-    assert "p = 0.25" in outcome.out
+    assert "    McNemar's exact test, same seeds in every arm: p = 0.5\n" in shown
+    assert "p = 0.5" in outcome.out

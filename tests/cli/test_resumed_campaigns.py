@@ -68,8 +68,9 @@ def finish(process: "subprocess.Popen[str]") -> Outcome:
 
 
 def campaign_of(root: Path) -> Path:
-    (directory,) = (root / "runs").glob("swarm-*")
-    return directory
+    """The one campaign that has a plan; one that was killed before it had one left nothing to resume."""
+    (plan,) = (root / "runs").glob("swarm-*/plan.json")
+    return plan.parent
 
 
 def rows_of(directory: Path) -> list[dict[str, Any]]:

@@ -52,6 +52,7 @@ partitions = 2
 [workload]
 appends_per_s = 20
 polls_per_s = 10
+queries_per_s = 10
 
 [[schedule]]
 fault = "isolate"
