@@ -10,7 +10,7 @@ Histories are text, because people read them: tests turn the text into tables an
     4  p4  poll from 0 -> 0:corrupt, end 1   [8, 9] final
     group p8 assigned 0 generation 4                     an event of a consumer group, in order of the lines
     violation INV-1 two leaders                          a broken invariant of the reference system
-    query of 0:7 read in epoch 3: timestamp -> 4 in epoch 3
+    query of 0:7 read by 1 in epoch 3: timestamp -> 4 in epoch 3
                                                          that leader names offset 4 for the timestamp of 0:7;
                                                          with `leader-epoch`, as the end of its epoch
     log of b1 below 2: 0:7 1:8                           a replica's records below its high watermark
@@ -102,25 +102,29 @@ EXAMPLES: dict[str, Example] = {
     "lookup-skips-record": _example(
         """
 0  p0  append -> ok at 0             [1, 2]
-query of 0:0 read in epoch 3: timestamp -> none in epoch 3
-1  p1  poll from 0 -> 0:0, end 1     [90, 91] final
+1  p1  poll from 0 -> 0:0            [3, 4]
+query of 0:0 read by 1 in epoch 3: timestamp -> none in epoch 3
+2  p1  poll from 0 -> 0:0, end 1     [90, 91] final
 """,
         """
 0  p0  append -> ok at 0             [1, 2]
-query of 0:0 read in epoch 3: timestamp -> none in epoch 2
-1  p1  poll from 0 -> 0:0, end 1     [90, 91] final
+1  p1  poll from 0 -> 0:0            [3, 4]
+query of 0:0 read by 1 in epoch 3: timestamp -> none in epoch 2
+2  p1  poll from 0 -> 0:0, end 1     [90, 91] final
 """,
     ),
     "epoch-ends-early": _example(
         """
 0  p0  append -> ok at 0             [1, 2]
-query of 0:0 read in epoch 3: leader-epoch -> 0 in epoch 4
-1  p1  poll from 0 -> 0:0, end 1     [90, 91] final
+1  p1  poll from 0 -> 0:0            [3, 4]
+query of 0:0 read by 1 in epoch 3: leader-epoch -> 0 in epoch 4
+2  p1  poll from 0 -> 0:0, end 1     [90, 91] final
 """,
         """
 0  p0  append -> ok at 0             [1, 2]
-query of 0:0 read in epoch 3: leader-epoch -> 1 in epoch 4
-1  p1  poll from 0 -> 0:0, end 1     [90, 91] final
+1  p1  poll from 0 -> 0:0            [3, 4]
+query of 0:0 read by 1 in epoch 3: leader-epoch -> 1 in epoch 4
+2  p1  poll from 0 -> 0:0, end 1     [90, 91] final
 """,
     ),
     "committed-offset-regressed": _example(

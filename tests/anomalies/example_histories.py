@@ -30,8 +30,8 @@ _ENDED = re.compile(
     r"healed at (?P<healed>\d+), ended at (?P<ended>\d+), stuck after (?P<limit>\d+)"
 )
 _QUERY = re.compile(
-    r"query of (?P<offset>\d+):(?P<value>\d+) read in epoch (?P<known>\d+): (?P<kind>timestamp|leader-epoch) ->"
-    r" (?P<answer>none|\d+) in epoch (?P<epoch>\d+)"
+    r"query of (?P<offset>\d+):(?P<value>\d+) read by (?P<poll>\d+) in epoch (?P<known>\d+):"
+    r" (?P<kind>timestamp|leader-epoch) -> (?P<answer>none|\d+) in epoch (?P<epoch>\d+)"
 )
 _STATE = re.compile(r"state at (?P<at>\d+): no leader, ISR (?P<isr>none|\d)")
 _UNREADABLE = ("corrupt", "foreign")
@@ -231,7 +231,7 @@ def _query(match: re.Match[str]) -> dict[str, Any]:
         "invoked_ns": 50,
         "completed_ns": 51,
         "outcome": "ok",
-        "op_index": 1,
+        "op_index": int(match["poll"]),
         "record_offset": int(match["offset"]),
         "record_value": int(match["value"]),
         "known_epoch": int(match["known"]),

@@ -98,8 +98,6 @@ def test_a_right_answer_is_valid(kind: str, answer: dict[str, Any]) -> None:
         pytest.param({"leader_epoch": 2}, id="by a leader that was deposed"),
         pytest.param({"leader_epoch": -1}, id="in an unknown epoch"),
         pytest.param({"known_epoch": -1}, id="the record was read in an unknown epoch"),
-        pytest.param({"record_value": 7}, id="another record is there in the end"),
-        pytest.param({"record_offset": 5, "asked": 3}, id="the record is not in the final reads"),
     ],
 )
 def test_what_is_not_certain_is_not_judged(
@@ -107,6 +105,39 @@ def test_what_is_not_certain_is_not_judged(
 ) -> None:
     verdict = verdict_of(query(kind, **answer, **changed))
     assert (verdict.validity, found(verdict)) == (Validity.VALID, {}), anomaly
+
+
+@pytest.mark.parametrize(("kind", "answer", "anomaly"), WRONG)
+@pytest.mark.parametrize("final", [(0,), (0, 7)], ids=["no record", "another record"])
+def test_a_record_that_is_not_there_in_the_end_is_left_to_other_checkers(
+    kind: str, answer: dict[str, Any], anomaly: str, final: tuple[int, ...]
+) -> None:
+    calls = [append(0, 0, at=1), append(1, 1, at=3), read(2, 20, 0, 1), *final_read(80, *final)]
+    verdict = judge_run(run(calls, offset_queries=[query(kind, **answer)]), CONTEXT)
+    assert verdict.validity == Validity.INVALID
+    assert anomaly not in found(verdict)
+
+
+IMPOSSIBLE = [
+    ({"kind": "magic"}, "kind is 'magic'"),
+    ({"outcome": "info"}, "outcome is 'info'"),
+    ({"completed_ns": 39}, "completed_ns is 39, which is before invoked_ns 40"),
+    ({"invoked_ns": 20}, "no poll with op_index 2 had returned the record of op 1 at offset 1"),
+    ({"op_index": 1}, "no poll with op_index 1 had"),
+    ({"record_value": 0}, "the record of op 0 at offset 1"),
+    ({"offset": -2}, "offset is -2"),
+]
+
+
+@pytest.mark.parametrize(("changed", "sentence"), IMPOSSIBLE)
+def test_a_row_that_cannot_be_makes_the_answers_unknown(
+    changed: dict[str, Any], sentence: str
+) -> None:
+    verdict = verdict_of(query(EPOCH) | changed)
+    assert verdict.validity == Validity.UNKNOWN
+    (reason,) = verdict.reasons
+    assert "offset_queries/t-0.parquet, row 0: " in reason
+    assert sentence in reason
 
 
 @pytest.mark.parametrize(("kind", "answer", "anomaly"), WRONG)

@@ -26,6 +26,12 @@ def _facts(t: Tables) -> Row:
     return row
 
 
+def _query(t: Tables, kind: str) -> Row:
+    """Returns a question about a record of the first leader epoch that was answered."""
+    rows = (row for row in t["offset_queries"] if row["outcome"] == "ok" and row["kind"] == kind)
+    return next(row for row in rows if row["record_offset"] > 0)
+
+
 def _twice(table: pa.Table) -> pa.Table:
     return pa.concat_tables([table, table])
 
@@ -340,4 +346,71 @@ def drop_record_of_first_leader(t: Tables) -> None:
     t["operations"].append(lost)
 
 
-CORRUPTIONS: list[Corruption] = [*REFUSED, *FOUND, *UNKNOWN, *HARMLESS]
+def _query_twice(t: Tables) -> None:
+    one, other = [row for row in t["offset_queries"] if row["partition"] == 0][:2]
+    other.update(query_index=one["query_index"])
+
+
+QUERIES = [
+    unknown(
+        "unknown kind of a query",
+        lambda t: _query(t, "timestamp").update(kind="magic"),
+        "kind is 'magic'",
+    ),
+    unknown(
+        "unknown outcome of a query",
+        lambda t: _query(t, "timestamp").update(outcome="info"),
+        "outcome is 'info'",
+    ),
+    unknown("two queries of one index", _query_twice, "query_index"),
+    unknown(
+        "query that ended before it began",
+        lambda t: _query(t, "timestamp").update(completed_ns=0),
+        "which is before invoked_ns",
+    ),
+    unknown(
+        "query before its poll",
+        lambda t: _query(t, "timestamp").update(invoked_ns=0),
+        "before the query",
+    ),
+    unknown(
+        "query about a record that no poll returned",
+        lambda t: _query(t, "leader-epoch").update(record_value=LARGEST // 2),
+        "had returned the record of op",
+    ),
+    unknown(
+        "query about another offset of the record",
+        lambda t: _query(t, "leader-epoch").update(record_offset=10**6),
+        "at offset 1000000 before the query",
+    ),
+    unknown(
+        "query of a poll that does not exist",
+        lambda t: _query(t, "leader-epoch").update(op_index=10**9),
+        "no poll with op_index 1000000000",
+    ),
+    unknown(
+        "offset below none", lambda t: _query(t, "timestamp").update(offset=-7), "offset is -7"
+    ),
+    unknown(
+        "query of an epoch below none",
+        lambda t: _query(t, "leader-epoch").update(known_epoch=-2),
+        "known_epoch is -2",
+    ),
+    anomaly(
+        "a later offset of a timestamp",
+        lambda t: (row := _query(t, "timestamp")).update(offset=row["record_offset"] + 1),
+        "lookup-skips-record",
+    ),
+    anomaly(
+        "an epoch that ends at its record",
+        lambda t: (row := _query(t, "leader-epoch")).update(offset=row["record_offset"]),
+        "epoch-ends-early",
+    ),
+    harmless(
+        "questions about offsets",
+        lambda t: t["offset_queries"].clear(),
+        "a run without questions proves what its operations prove",
+    ),
+]
+
+CORRUPTIONS: list[Corruption] = [*REFUSED, *FOUND, *UNKNOWN, *HARMLESS, *QUERIES]

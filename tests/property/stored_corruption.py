@@ -196,7 +196,7 @@ def count_records(t: Tables) -> None:
 def drop_operations(t: Tables, rows: Rows) -> None:
     """Removes operations with everything that belongs to them."""
     ops = {row["op_index"] for row in rows}
-    for table in ("operations", "records_read", "end_offsets_seen"):
+    for table in ("operations", "records_read", "end_offsets_seen", "offset_queries"):
         t[table][:] = [row for row in t[table] if row["op_index"] not in ops]
 
 

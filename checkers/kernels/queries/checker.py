@@ -24,9 +24,12 @@ import pyarrow as pa
 
 from checkers.anomalies import ANOMALIES
 from checkers.kernels.evidence import seconds
+from checkers.kernels.queries.validation import check_offset_queries
+from checkers.kernels.validation import partition_names
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import QUERY_CHECKER, RunContext
 from harness.contracts.verdict import Judgement, Witness
+from harness.errors import HistoryError
 from harness.history.op import OpKind, Outcome, QueryKind
 
 LOOKUP_SKIPS = "lookup-skips-record"
@@ -50,10 +53,15 @@ class OffsetQueriesChecker:
     per_partition = True
 
     def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
-        """Checks the questions about one partition."""
-        answered = [
-            row for row in tables["offset_queries"].to_pylist() if row["outcome"] == Outcome.OK
-        ]
+        """Checks the questions about one partition; a row that cannot be makes the answers unknown."""
+        rows = tables["offset_queries"].to_pylist()
+        if rows:
+            name_of = partition_names(rows[0]["topic"], rows[0]["partition"])
+            try:
+                check_offset_queries(tables, name_of("offset_queries"))
+            except HistoryError as error:
+                return CheckerReport(unknown_reasons=(str(error),))
+        answered = [row for row in rows if row["outcome"] == Outcome.OK]
         if not answered:
             return CheckerReport(coverage={"offset_queries": 0, "offset_queries_judged": 0})
         kept = _kept(tables)

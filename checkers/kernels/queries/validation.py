@@ -1,0 +1,100 @@
+"""What the table `offset_queries` must hold before it is judged.
+
+A leader can answer what it likes. It cannot make the harness ask about a record that no poll of the partition had
+returned before, or record a word that the schema does not know.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.kernels.history import OFFSET_MAX
+from checkers.kernels.refusals import (
+    check_times,
+    check_words,
+    int_column,
+    refuse,
+    refuse_below,
+    refuse_beyond,
+    refuse_repeated,
+    require_no_nulls,
+)
+from harness.history.op import OpKind, Outcome, QueryKind
+from harness.history.schema import TABLES
+
+
+def check_offset_queries(tables: Mapping[str, pa.Table], where: str) -> None:
+    """Checks the rows of `offset_queries` of one partition.
+
+    Args:
+        tables: `offset_queries`, `operations` and `records_read` of the partition.
+        where: What the table of queries is called.
+
+    Raises:
+        HistoryError: A row cannot be; the sentence names it.
+    """
+    queries = tables["offset_queries"]
+    require_no_nulls(queries, TABLES["offset_queries"], where)
+    index = int_column(queries, "query_index")
+    refuse_beyond(queries, "query_index", 0, OFFSET_MAX, where)
+    refuse_repeated(index, "query_index", where)
+    check_words(queries, "kind", tuple(QueryKind), where)
+    check_words(queries, "outcome", (Outcome.OK, Outcome.FAIL), where)
+    for column in ("known_epoch", "leader_epoch", "asked"):
+        refuse_below(queries, column, -1, where)
+    for column in ("found", "offset"):
+        refuse_beyond(queries, column, -1, OFFSET_MAX, where)
+    _check_intervals(queries, where)
+    _check_records(tables, where)
+
+
+def _check_intervals(queries: pa.Table, where: str) -> None:
+    for column in ("invoked_ns", "completed_ns"):
+        check_times(queries, column, where)
+    invoked, completed = int_column(queries, "invoked_ns"), int_column(queries, "completed_ns")
+    refuse(
+        completed < invoked,
+        where,
+        lambda row: f"completed_ns is {completed[row]}, which is before invoked_ns {invoked[row]}",
+    )
+
+
+def _check_records(tables: Mapping[str, pa.Table], where: str) -> None:
+    """Checks that every query is about a record that a poll returned before."""
+    queries, operations, records = (
+        tables[name] for name in ("offset_queries", "operations", "records_read")
+    )
+    asked_of = _rows(queries, ("op_index", "record_offset", "record_value"))
+    named = {op for op, _, _ in asked_of}
+    # A poll of unknown outcome may have no end.
+    read_ns = {
+        op: invoked_ns if completed_ns is None else completed_ns
+        for op, kind, invoked_ns, completed_ns in _rows(
+            operations, ("op_index", "kind", "invoked_ns", "completed_ns")
+        )
+        if op in named and kind == OpKind.POLL
+    }
+    returned = {
+        record for record in _rows(records, ("op_index", "offset", "value")) if record[0] in named
+    }
+    invoked = queries.column("invoked_ns").to_pylist()
+    refuse(
+        np.array(
+            [
+                record not in returned or read_ns.get(record[0], at + 1) > at
+                for record, at in zip(asked_of, invoked, strict=True)
+            ],
+            dtype=np.bool_,
+        ),
+        where,
+        lambda row: (
+            f"no poll with op_index {asked_of[row][0]} had returned the record of op {asked_of[row][2]} at offset"
+            f" {asked_of[row][1]} before the query"
+        ),
+    )
+
+
+def _rows(table: pa.Table, columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
