@@ -50,6 +50,7 @@ def test_a_version_has_the_variants_whose_outcome_is_predicted_for_it() -> None:
 def test_the_reference_system_runs_the_bugs_that_it_can_show() -> None:
     assert {cell.variant for cell in cells_of("kafka-bug", "kafka-4.1")} == {
         "B-28",
+        "B-29",
         "B-31",
         "B-34",
         "raft-timers",
