@@ -85,7 +85,9 @@ def _with_group(tables: dict, context: RunContext) -> tuple[dict, RunContext]:
 
 def _with_queries(tables: dict, context: RunContext) -> tuple[dict, RunContext]:
     """Adds right answers about the first record of each partition that the final reads returned."""
-    final = {row["op_index"] for row in tables["operations"].to_pylist() if row["final"]}
+    operations = tables["operations"].to_pylist()
+    final = {row["op_index"] for row in operations if row["final"]}
+    end_ns = max(row["completed_ns"] or 0 for row in operations)
     first: dict[int, dict] = {}
     for row in tables["records_read"].to_pylist():
         if row["op_index"] in final:
@@ -96,8 +98,8 @@ def _with_queries(tables: dict, context: RunContext) -> tuple[dict, RunContext]:
             "kind": kind,
             "topic": row["topic"],
             "partition": row["partition"],
-            "invoked_ns": 1,
-            "completed_ns": 2,
+            "invoked_ns": end_ns,
+            "completed_ns": end_ns + 1,
             "outcome": "ok",
             "op_index": row["op_index"],
             "record_offset": row["offset"],
