@@ -32,6 +32,7 @@ from dataclasses import replace
 
 from harness.contracts.client import (
     OFFSET_OUT_OF_RANGE,
+    FindsOffsets,
     KeepGoing,
     LogClient,
     MakesProducers,
@@ -44,7 +45,7 @@ from harness.contracts.recorder import Recorder
 from harness.contracts.workload import Task, WorkloadContext, WorkloadType
 from harness.history.op import Completion, OpKind, Outcome, ReadRecord
 from workloads.append_config import ACKS, AppendConfig
-from workloads.offset_queries import queries_of
+from workloads.offset_queries import OffsetQueries
 from workloads.registry import CLIENTS
 from workloads.values import encode_value, records_of
 
@@ -110,8 +111,8 @@ class AppendProcess:
             else None
         )
         self._queries = (
-            queries_of(self._client, recorder, host.random.stream("queries"))
-            if config.queries_per_s
+            OffsetQueries(self._client, recorder, host.random.stream("queries"))
+            if config.queries_per_s and isinstance(self._client, FindsOffsets)
             else None
         )
         self._keep_going: KeepGoing = lambda: True

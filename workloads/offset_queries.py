@@ -7,10 +7,10 @@ offset. The checker `offset-queries` judges the answers.
 
 from dataclasses import dataclass
 
-from harness.contracts.client import FindsOffsets, LogClient, PollResult
+from harness.contracts.client import FindsOffsets, PollResult
 from harness.contracts.host import RandomStream
 from harness.contracts.recorder import Recorder
-from harness.history.op import OffsetQuery, Outcome, QueryKind, ReadRecord
+from harness.history.op import OffsetQuery, QueryKind, ReadRecord
 
 REMEMBERED = 64
 """How many records a process remembers per partition: enough for all epochs of a short run."""
@@ -99,7 +99,6 @@ class OffsetQueries:
         else:
             kind, asked = QueryKind.LEADER_EPOCH, seen.batch_epoch
             answer = await self._client.end_of_epoch(topic, partition, asked)
-        is_ok = answer.outcome == Outcome.OK
         query = OffsetQuery(
             kind=kind,
             topic=topic,
@@ -109,19 +108,7 @@ class OffsetQueries:
             record_value=seen.value,
             known_epoch=seen.known_epoch,
             asked=asked,
-            outcome=answer.outcome,
-            found=answer.found if is_ok else -1,
-            offset=answer.offset if is_ok else -1,
-            leader_epoch=answer.leader_epoch,
-            error_code=answer.error_code,
-            error=answer.error,
-            node=answer.node,
+            found=answer.found,
+            completion=answer.completion,
         )
         self._recorder.offset_query(query, process=process, invoked_ns=invoked_ns)
-
-
-def queries_of(client: LogClient, recorder: Recorder, random: RandomStream) -> OffsetQueries | None:
-    """Returns what asks the questions of a process; None if its client cannot."""
-    if not isinstance(client, FindsOffsets):
-        return None
-    return OffsetQueries(client, recorder, random)

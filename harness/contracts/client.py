@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from harness.contracts.host import ClientHost
-from harness.history.op import Completion, Outcome
+from harness.history.op import Completion
 
 OFFSET_OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
 """The `error` of a poll whose position is not in the log; the workload then starts again at another position."""
@@ -135,20 +135,13 @@ class OffsetAnswer:
     """The response to a question about offsets.
 
     Attributes:
-        outcome: ok, or fail: a question has no effect.
-        found: Timestamp of the record at `offset` in ms, or the leader epoch that `offset` ends; -1 for none.
-        offset: The offset; -1 for none.
-        leader_epoch: Leader epoch in which it was served; -1 when unknown.
-        error_code, error, node: As in `Completion`.
+        completion: How it ended, ok or fail, because a question has no effect; if ok, with the offset (-1 for none)
+            and the leader epoch in which it was served.
+        found: Timestamp of the record at that offset in ms, or the leader epoch that it ends; -1 for none.
     """
 
-    outcome: Outcome
+    completion: Completion
     found: int = -1
-    offset: int = -1
-    leader_epoch: int = -1
-    error_code: int | None = 0
-    error: str = ""
-    node: str = ""
 
 
 @runtime_checkable

@@ -116,13 +116,9 @@ class OffsetQuery:
         record_offset, record_value: That record: its offset, and the op index of its append.
         known_epoch: Leader epoch in which that poll was served.
         asked: Timestamp of that record in ms, or the leader epoch stamped on it.
-        outcome: ok or fail.
         found: Timestamp of the record at the offset in the response, or the epoch in it; -1 for none.
-        offset: Offset in the response; -1 for none.
-        leader_epoch: Leader epoch in which the query was served; -1 when unknown.
-        error_code: Kafka error code; None for connection errors and timeouts.
-        error: Short word for the error; "" when ok.
-        node: Broker that responded.
+        completion: How it ended, ok or fail; if ok, with the offset, -1 for none, and the leader epoch in which it
+            was served.
     """
 
     kind: QueryKind
@@ -133,10 +129,5 @@ class OffsetQuery:
     record_value: int
     known_epoch: int
     asked: int
-    outcome: Outcome
-    found: int = -1
-    offset: int = -1
-    leader_epoch: int = -1
-    error_code: int | None = 0
-    error: str = ""
-    node: str = ""
+    found: int
+    completion: Completion

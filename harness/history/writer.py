@@ -274,6 +274,7 @@ class HistoryWriter:
         self, query: OffsetQuery, *, process: int, invoked_ns: int, completed_ns: int
     ) -> None:
         """Records a question about offsets and its answer; see the table `offset_queries`."""
+        completion = query.completion
         row = (
             self._next_query_index,
             process,
@@ -282,18 +283,18 @@ class HistoryWriter:
             query.partition,
             invoked_ns,
             completed_ns,
-            query.outcome,
+            completion.outcome,
             query.op_index,
             query.record_offset,
             query.record_value,
             query.known_epoch,
             query.asked,
             query.found,
-            query.offset,
-            query.leader_epoch,
-            query.error_code,
-            query.error,
-            query.node,
+            -1 if completion.offset is None else completion.offset,
+            completion.leader_epoch,
+            completion.error_code,
+            completion.error,
+            completion.node,
         )
         self._next_query_index += 1
         self.add("offset_queries", row)

@@ -42,10 +42,22 @@ from system_under_test.protocol.record_batch import (
     Record,
     decode_records,
 )
-from workloads.clients.native_cluster import STALE_METADATA, ClusterClient, Leader
+from workloads.clients.native_cluster import (
+    STALE_METADATA,
+    ClusterClient,
+    Leader,
+    failed,
+    never_sent,
+    refused,
+)
 from workloads.clients.native_isolation import visible_batches
 from workloads.clients.native_producer import GRACE_MS, NativeProducer
-from workloads.clients.native_queries import end_of_epoch, list_offsets_of, offset_of_timestamp
+from workloads.clients.native_queries import (
+    ask_leader,
+    end_of_epoch,
+    list_offsets_of,
+    offset_of_timestamp,
+)
 from workloads.clients.native_transactions import NativeTransactionalProducer, stable_positions
 
 LATEST_TIMESTAMP = -1
@@ -139,7 +151,7 @@ class NativeClient:
         """Fetches once from a position, from the leader."""
         leader = await self._cluster.leader(topic, partition)
         if leader is None:
-            return PollResult(completion=_never_sent(leader))
+            return PollResult(completion=never_sent(leader))
         return await self._fetch(
             leader, topic, partition, position, max_bytes=max_bytes, max_wait_ms=max_wait_ms
         )
@@ -161,7 +173,7 @@ class NativeClient:
         """
         leader = await self._cluster.leader(topic, partition)
         if leader is None:
-            return PollResult(completion=_never_sent(leader))
+            return PollResult(completion=never_sent(leader))
         if not leader.followers:
             self._cluster.forget_leader(topic, partition)
             none = Completion(outcome=Outcome.FAIL, error_code=None, error="no-follower-known")
@@ -214,7 +226,7 @@ class NativeClient:
         connection = await self._cluster.open(leader.address)
         if connection is None:
             self._cluster.forget_leader(topic, partition)
-            return PollResult(completion=_never_sent(leader)), None
+            return PollResult(completion=never_sent(leader)), None
         wanted = fetch_partition(partition, leader.leader_epoch, position, max_bytes)
         request = fetch_of(
             (fetch_topic(leader.topic_id, (wanted,)),), millis(max_wait_ms), max_bytes
@@ -224,13 +236,13 @@ class NativeClient:
         response = await self._request(connection, leader, request)
         if isinstance(response, str) or response.error_code or not response.responses:
             self._cluster.forget_leader(topic, partition)
-            return PollResult(completion=_failed(leader, response)), None
+            return PollResult(completion=failed(leader, response)), None
         result = response.responses[0].partitions[0]
         if result.error_code:
             code = ErrorCode(result.error_code)
             if code in STALE_METADATA:
                 self._cluster.forget_leader(topic, partition)
-            return PollResult(completion=_refused(leader, code)), None
+            return PollResult(completion=refused(leader, code)), None
         fetched = _decode(result.records or b"")
         aborted = (result.aborted_transactions or ()) if self._is_read_committed else ()
         batches = tuple(
@@ -264,34 +276,12 @@ class NativeClient:
 
     async def latest(self, topic: str, partition: int) -> Completion:
         """Requests the log end from the leader (ListOffsets, latest)."""
-        leader = await self._cluster.leader(topic, partition)
-        connection = await self._cluster.open(leader.address) if leader is not None else None
-        if leader is None or connection is None:
-            self._cluster.forget_leader(topic, partition)
-            return _never_sent(leader)
-        request = list_offsets_of(
-            topic,
-            partition,
-            leader.leader_epoch,
-            LATEST_TIMESTAMP,
-            isolation_level=READ_COMMITTED_LEVEL if self._is_read_committed else 0,
-        )
-        response = await self._request(connection, leader, request)
-        if isinstance(response, str):
-            self._cluster.forget_leader(topic, partition)
-            return _failed(leader, response)
-        result = response.topics[0].partitions[0]
-        code = ErrorCode(result.error_code)
-        if code != ErrorCode.NONE:
-            if code in STALE_METADATA:
-                self._cluster.forget_leader(topic, partition)
-            return _refused(leader, code)
-        return Completion(
-            outcome=Outcome.OK,
-            offset=result.offset,
-            node=_node(leader),
-            leader_epoch=result.leader_epoch,
-        )
+        level = READ_COMMITTED_LEVEL if self._is_read_committed else 0
+        request = list_offsets_of(topic, partition, LATEST_TIMESTAMP, isolation_level=level)
+        completion, result = await ask_leader(self._cluster, topic, partition, request)
+        if result is None:
+            return completion
+        return replace(completion, offset=result.offset, leader_epoch=result.leader_epoch)
 
     async def offset_of_timestamp(
         self, topic: str, partition: int, timestamp_ms: int
@@ -329,27 +319,6 @@ def _decode(data: bytes) -> list[tuple[BatchHeader, tuple[Record, ...]]]:
         return decode_records(data)
     except CorruptBatchError:
         return decode_records(data, verify_crc=False)
-
-
-def _node(leader: Leader | None) -> str:
-    return leader.host if leader is not None else ""
-
-
-def _never_sent(leader: Leader | None) -> Completion:
-    error = "no-leader-known" if leader is None else "connect-failed"
-    return Completion(outcome=Outcome.FAIL, error_code=None, error=error, node=_node(leader))
-
-
-def _failed(leader: Leader, response: Any) -> Completion:
-    if isinstance(response, str):
-        return Completion(outcome=Outcome.FAIL, error_code=None, error=response, node=_node(leader))
-    return _refused(leader, ErrorCode(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR))
-
-
-def _refused(leader: Leader, code: ErrorCode) -> Completion:
-    return Completion(
-        outcome=Outcome.FAIL, error_code=int(code), error=code.name, node=_node(leader)
-    )
 
 
 NATIVE = ClientType(name="native", make=NativeClient, runs_in_simulation=True)

@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from harness.contracts.host import ClientHost, Connection
+from harness.history.op import Completion, Outcome
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import metadata_request
 from workloads.clients.connections import Connections
@@ -41,6 +42,24 @@ class Leader:
     topic_id: UUID
     host: str
     followers: tuple[tuple[str, str], ...] = ()
+
+
+def never_sent(leader: Leader | None) -> Completion:
+    """Returns the end of an operation for which no leader is known, or none could be reached."""
+    error, node = ("no-leader-known", "") if leader is None else ("connect-failed", leader.host)
+    return Completion(outcome=Outcome.FAIL, error_code=None, error=error, node=node)
+
+
+def failed(leader: Leader, response: Any) -> Completion:
+    """Returns the end of an operation after a word for what went wrong, or a response with an error."""
+    if isinstance(response, str):
+        return Completion(outcome=Outcome.FAIL, error_code=None, error=response, node=leader.host)
+    return refused(leader, ErrorCode(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR))
+
+
+def refused(leader: Leader, code: ErrorCode) -> Completion:
+    """Returns the end of an operation that a broker refused."""
+    return Completion(outcome=Outcome.FAIL, error_code=int(code), error=code.name, node=leader.host)
 
 
 class ClusterClient:
