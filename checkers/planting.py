@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from checkers.kernels.queries.checker import is_judged
 from checkers.transaction_anomalies import OF_TRANSACTIONS
 from checkers.transaction_planting import CHANGES, NothingToChangeError, Transactions
 from harness.history.op import Outcome, QueryKind
@@ -484,10 +485,7 @@ def _answered(copy: Copy, kind: QueryKind) -> list[Row]:
     return [
         row
         for row in copy.offset_queries
-        if row["kind"] == kind
-        and row["outcome"] == Outcome.OK
-        and row["leader_epoch"] >= row["known_epoch"]
-        and (row["record_offset"], row["record_value"]) in kept
+        if row["kind"] == kind and row["outcome"] == Outcome.OK and is_judged(row, kept)
     ]
 
 

@@ -135,8 +135,8 @@ class OffsetAnswer:
     """The response to a question about offsets.
 
     Attributes:
-        completion: How it ended, ok or fail, because a question has no effect; if ok, with the offset (-1 for none)
-            and the leader epoch in which it was served.
+        completion: How it ended, ok or fail, because a question has no effect; if ok, with the offset, -1 for
+            none, and the leader epoch in which it was served.
         found: Timestamp of the record at that offset in ms, or the leader epoch that it ends; -1 for none.
     """
 

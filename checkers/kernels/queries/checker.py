@@ -24,7 +24,8 @@ import pyarrow as pa
 
 from checkers.anomalies import ANOMALIES
 from checkers.kernels.evidence import seconds
-from checkers.kernels.queries.validation import check_offset_queries
+from checkers.kernels.lawful_losses import may_lack_records
+from checkers.kernels.queries.validation import check_offset_queries, rows_of
 from checkers.kernels.validation import partition_names
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import QUERY_CHECKER, RunContext
@@ -65,8 +66,8 @@ class OffsetQueriesChecker:
         if not answered:
             return CheckerReport(coverage={"offset_queries": 0, "offset_queries_judged": 0})
         kept = _kept(tables)
-        judged = [row for row in answered if _is_judged(row, kept)]
-        is_certain = not _may_lack_records(tables, context)
+        judged = [row for row in answered if is_judged(row, kept)]
+        is_certain = not may_lack_records(tables, after_destroyed_data=not context.elr_on)
         findings = tuple(
             _finding(identifier, bad, is_certain=is_certain)
             for identifier, is_wrong in ((LOOKUP_SKIPS, _skips), (EPOCH_ENDS_EARLY, _ends_early))
@@ -81,31 +82,19 @@ OFFSET_QUERIES = OffsetQueriesChecker()
 
 def _kept(tables: Mapping[str, pa.Table]) -> set[tuple[int, int]]:
     """Returns offset and value of every record that the final reads returned."""
-    operations = tables["operations"]
-    final = {
-        op
-        for op, kind, is_final in zip(
-            operations.column("op_index").to_pylist(),
-            operations.column("kind").to_pylist(),
-            operations.column("final").to_pylist(),
-            strict=True,
-        )
-        if is_final and kind == OpKind.POLL
-    }
-    records = tables["records_read"]
-    return {
-        (offset, value)
-        for op, offset, value in zip(
-            records.column("op_index").to_pylist(),
-            records.column("offset").to_pylist(),
-            records.column("value").to_pylist(),
-            strict=True,
-        )
-        if op in final
-    }
+    operations = rows_of(tables["operations"], ("op_index", "kind", "final"))
+    final = {op for op, kind, is_final in operations if is_final and kind == OpKind.POLL}
+    records = rows_of(tables["records_read"], ("op_index", "offset", "value"))
+    return {(offset, value) for op, offset, value in records if op in final}
 
 
-def _is_judged(row: Row, kept: set[tuple[int, int]]) -> bool:
+def is_judged(row: Row, kept: set[tuple[int, int]]) -> bool:
+    """Returns whether anything is claimed about an answer.
+
+    Args:
+        row: An answer, a row of `offset_queries`.
+        kept: Offset and value of every record that the final reads returned.
+    """
     is_later = row["leader_epoch"] >= row["known_epoch"] >= 0
     return is_later and (row["record_offset"], row["record_value"]) in kept
 
@@ -118,15 +107,6 @@ def _skips(row: Row) -> bool:
 def _ends_early(row: Row) -> bool:
     is_after = row["found"] == row["asked"] and row["offset"] > row["record_offset"]
     return bool(row["kind"] == QueryKind.LEADER_EPOCH and not is_after)
-
-
-def _may_lack_records(tables: Mapping[str, pa.Table], context: RunContext) -> bool:
-    """Returns whether the run may lawfully have had a leader that lacked a committed record."""
-    if any(tables["partition_states"].column("flagged").to_pylist()):
-        return True
-    return not context.elr_on and any(
-        row["took_effect"] and row["can_lose_data"] for row in tables["faults"].to_pylist()
-    )
 
 
 def _finding(identifier: str, bad: list[Row], *, is_certain: bool) -> CheckerFinding:

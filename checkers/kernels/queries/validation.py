@@ -66,18 +66,18 @@ def _check_records(tables: Mapping[str, pa.Table], where: str) -> None:
     queries, operations, records = (
         tables[name] for name in ("offset_queries", "operations", "records_read")
     )
-    asked_of = _rows(queries, ("op_index", "record_offset", "record_value"))
+    asked_of = rows_of(queries, ("op_index", "record_offset", "record_value"))
     named = {op for op, _, _ in asked_of}
     # A poll of unknown outcome may have no end.
     read_ns = {
         op: invoked_ns if completed_ns is None else completed_ns
-        for op, kind, invoked_ns, completed_ns in _rows(
+        for op, kind, invoked_ns, completed_ns in rows_of(
             operations, ("op_index", "kind", "invoked_ns", "completed_ns")
         )
         if op in named and kind == OpKind.POLL
     }
     returned = {
-        record for record in _rows(records, ("op_index", "offset", "value")) if record[0] in named
+        record for record in rows_of(records, ("op_index", "offset", "value")) if record[0] in named
     }
     invoked = queries.column("invoked_ns").to_pylist()
     refuse(
@@ -96,5 +96,6 @@ def _check_records(tables: Mapping[str, pa.Table], where: str) -> None:
     )
 
 
-def _rows(table: pa.Table, columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
+def rows_of(table: pa.Table, columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    """Returns some columns of a table, row by row."""
     return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))

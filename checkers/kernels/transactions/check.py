@@ -12,6 +12,7 @@ from checkers.kernels.transactions.isolation import (
     KAFKA_READ_COMMITTED,
     KAFKA_READ_UNCOMMITTED,
     judged,
+    needs_cycle_search,
     require_level,
 )
 from checkers.kernels.transactions.list_anomalies import list_anomalies
@@ -81,7 +82,8 @@ def check_log_transactions(
         promise: What was promised, one of `isolation.levels()`; `KAFKA_READ_UNCOMMITTED` states that consumers
             receive records before their transaction ends.
         clock_error_ns: Largest difference between two clocks that stamped transactions.
-        search_steps_max: Budget of the search; where it ends, a reason says what is unknown.
+        search_steps_max: Budget of the search; where it ends, a reason says what is unknown, unless the promise is
+            one of Kafka's.
 
     Returns:
         Findings, reasons why more may be wrong, and counts.
@@ -129,9 +131,11 @@ def report_of(
         "transactions_in_cycles": cycles.transactions,
         **{f"dependencies_{_KIND_NAMES[kind]}": kinds[kind] for kind in (WW, WR, RW, PROCESS)},
     }
+    if needs_cycle_search(promise):
+        reasons = (*reasons, *cycles.unknown_reasons)
     return CheckerReport(
         findings=tuple(judged(item, promise, words) for item in found),
-        unknown_reasons=(*reasons, *cycles.unknown_reasons),
+        unknown_reasons=reasons,
         coverage=coverage,
     )
 

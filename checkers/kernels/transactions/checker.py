@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from checkers.anomalies import ANOMALIES
 from checkers.kernels.evidence import seconds
+from checkers.kernels.lawful_losses import may_lack_records
 from checkers.kernels.transactions.check import check_log_transactions
 from checkers.kernels.transactions.columns import Transaction, transactions_of
-from checkers.kernels.transactions.cycles import SEARCH_STEPS_MAX, search_ended
 from checkers.kernels.transactions.events import (
     Recorded,
     as_transactions,
@@ -70,13 +70,8 @@ def _judged(recorded: Sequence[Recorded], context: RunContext) -> CheckerReport:
     """Returns what both isolation levels show."""
 
     def judged(transactions: list[Transaction], promise: str) -> CheckerReport:
-        return _relevant(
-            check_log_transactions(
-                transactions_of(transactions),
-                promise=promise,
-                clock_error_ns=context.clock_error_ns,
-                search_steps_max=SEARCH_STEPS_MAX,
-            )
+        return check_log_transactions(
+            transactions_of(transactions), promise=promise, clock_error_ns=context.clock_error_ns
         )
 
     complete = context.final_phase_complete
@@ -98,12 +93,6 @@ def _judged(recorded: Sequence[Recorded], context: RunContext) -> CheckerReport:
     more = tuple(finding for finding in other.findings if finding.id not in known)
     reasons = dict.fromkeys((*report.unknown_reasons, *other.unknown_reasons))
     return replace(report, findings=(*report.findings, *more), unknown_reasons=tuple(reasons))
-
-
-def _relevant(report: CheckerReport) -> CheckerReport:
-    """Returns a report without the reason that Kafka's promise makes irrelevant: it allows every G-single."""
-    reasons = (one for one in report.unknown_reasons if one != search_ended(SEARCH_STEPS_MAX))
-    return replace(report, unknown_reasons=tuple(reasons))
 
 
 def _taken_over(events: pa.Table, recorded: Sequence[Recorded]) -> tuple[CheckerFinding, ...]:
@@ -155,14 +144,9 @@ def _taken_over(events: pa.Table, recorded: Sequence[Recorded]) -> tuple[Checker
 
 
 def _may_have_lost(tables: Mapping[str, pa.Table], context: RunContext) -> bool:
-    states = tables["partition_states"]
-    if any(states.column("flagged").to_pylist()):
-        return True
     # Topics of the system count as well: Kafka's default for positions of groups is 1.
-    least = min([context.min_isr, *states.column("min_isr").to_pylist()])
-    return least == 1 and any(
-        row["can_lose_data"] and row["took_effect"] for row in tables["faults"].to_pylist()
-    )
+    least = min([context.min_isr, *tables["partition_states"].column("min_isr").to_pylist()])
+    return may_lack_records(tables, after_destroyed_data=least == 1)
 
 
 def _undecided(finding: CheckerFinding) -> CheckerFinding:

@@ -94,14 +94,6 @@ class _Part:
     rows: I64
 
 
-def search_ended(steps_max: int) -> str:
-    """Returns the reason why something may be wrong after a search that ended early."""
-    return (
-        f"the search for cycles with exactly one anti-dependency (G-single) ended after {steps_max} steps;"
-        " what was not searched is reported as G2-item"
-    )
-
-
 class CycleSearch:
     """Finds the kinds of cycles of one graph.
 
@@ -148,7 +140,10 @@ class CycleSearch:
                 cycles += [cycle for cycle in [next((c for c in found if c), None)] if cycle]
         reasons: tuple[str, ...] = ()
         if self._undecided:
-            reasons = (search_ended(self._steps_max),)
+            reasons = (
+                f"the search for cycles with exactly one anti-dependency (G-single) ended after {self._steps_max}"
+                " steps; what was not searched is reported as G2-item",
+            )
         return CycleReport(
             cycles=tuple(cycles),
             transactions=int((self._labels >= 0).sum()),

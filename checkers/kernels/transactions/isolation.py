@@ -35,6 +35,7 @@ from harness.names import unknown_name
 
 KAFKA_READ_COMMITTED = "kafka-read-committed"
 KAFKA_READ_UNCOMMITTED = "kafka-read-uncommitted"
+_OF_KAFKA = (KAFKA_READ_COMMITTED, KAFKA_READ_UNCOMMITTED)
 
 _ALWAYS = frozenset(
     {
@@ -106,7 +107,7 @@ class Judged:
 
 def levels() -> tuple[str, ...]:
     """Returns every name that a promise can have."""
-    return (*LEVELS, "strict-serializable", KAFKA_READ_COMMITTED, KAFKA_READ_UNCOMMITTED)
+    return (*LEVELS, "strict-serializable", *_OF_KAFKA)
 
 
 def require_level(promise: str) -> None:
@@ -136,7 +137,7 @@ def judge_isolation(identifier: str, promise: str) -> Judged:
             Judgement.INFORMATIONAL,
             "the closing reads did not get as far as these records; the verdict is unknown, not invalid",
         )
-    if promise in (KAFKA_READ_COMMITTED, KAFKA_READ_UNCOMMITTED):
+    if promise in _OF_KAFKA:
         if base in _KAFKA_ALLOWS:
             return Judged(Judgement.ALLOWED, _KAFKA_ALLOWS[base])
         if promise == KAFKA_READ_UNCOMMITTED and base in _OF_READ_COMMITTED:
@@ -147,6 +148,11 @@ def judge_isolation(identifier: str, promise: str) -> Judged:
     if breaks(identifier, promise):
         return Judged(Judgement.FORBIDDEN, f"{promise} forbids {base}{_SUFFIXES[strength]}")
     return Judged(Judgement.ALLOWED, f"{promise} allows {base}{_SUFFIXES[strength]}")
+
+
+def needs_cycle_search(promise: str) -> bool:
+    """Returns whether it matters which cycles with anti-dependencies are G-single; Kafka allows all of them."""
+    return promise not in _OF_KAFKA
 
 
 def split_suffix(identifier: str) -> tuple[str, int]:
