@@ -10,7 +10,7 @@ from checkers.kernels.compose import judge_run
 from checkers.registry import BUILT_IN
 from harness.contracts.run_context import RunContext
 from harness.history.schema import TABLES
-from tests.anomalies.runs import MS, batch, broker, fault, state, violation
+from tests.anomalies.runs import MS, batch, broker, fault, offset_query, state, violation
 
 CONTEXT = RunContext(
     checkers=tuple(name for name in BUILT_IN if name != "idempotent-producer"),
@@ -220,26 +220,18 @@ def _records(text: str) -> list[tuple[int, int, str]]:
 
 
 def _query(match: re.Match[str]) -> dict[str, Any]:
-    asked = int(match["known"])
+    known = int(match["known"])
     is_found = match["answer"] != "none"
-    return {
-        "query_index": 0,
-        "process": 9,
-        "kind": match["kind"],
-        "topic": "t",
-        "partition": 0,
-        "invoked_ns": 50,
-        "completed_ns": 51,
-        "outcome": "ok",
-        "op_index": int(match["poll"]),
-        "record_offset": int(match["offset"]),
-        "record_value": int(match["value"]),
-        "known_epoch": int(match["known"]),
-        "asked": asked,
-        "found": asked if is_found else -1,
-        "offset": int(match["answer"]) if is_found else -1,
-        "leader_epoch": int(match["epoch"]),
-        "error_code": 0,
-        "error": "",
-        "node": "b1",
-    }
+    return offset_query(
+        match["kind"],
+        invoked_ns=50,
+        completed_ns=51,
+        op_index=int(match["poll"]),
+        record_offset=int(match["offset"]),
+        record_value=int(match["value"]),
+        known_epoch=known,
+        asked=known,
+        found=known if is_found else -1,
+        offset=int(match["answer"]) if is_found else -1,
+        leader_epoch=int(match["epoch"]),
+    )

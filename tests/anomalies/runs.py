@@ -164,6 +164,22 @@ def append(op: int, offset: int | None, *, at: int, acks: int = -1, **more: Any)
     )
 
 
+def offset_query(kind: str, **columns: Any) -> dict[str, Any]:
+    """Returns a row of `offset_queries`: a question of process 9 that b1 answered."""
+    row = {
+        "query_index": 0,
+        "process": 9,
+        "kind": kind,
+        "topic": "t",
+        "partition": 0,
+        "outcome": "ok",
+        "error_code": 0,
+        "error": "",
+        "node": "b1",
+    }
+    return row | columns
+
+
 def read(
     op: int, at: int, *values: int, start: int = 0, end: int | None = None, final: bool = False
 ) -> Call:

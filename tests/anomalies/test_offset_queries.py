@@ -7,7 +7,7 @@ import pytest
 from checkers.kernels.compose import judge_run
 from harness.contracts.run_context import LOG_CHECKERS, QUERY_CHECKER, RunContext
 from harness.contracts.verdict import Judgement, Validity, Verdict
-from tests.anomalies.runs import append, fault, final_read, read, run, state
+from tests.anomalies.runs import append, fault, final_read, offset_query, read, run, state
 
 CONTEXT = RunContext(checkers=(*LOG_CHECKERS, QUERY_CHECKER))
 WITHOUT_ELR = RunContext(checkers=CONTEXT.checkers, elr_on=False)
@@ -18,27 +18,10 @@ CREATED_MS = 1_750_000_000_000
 def query(kind: str, **changed: Any) -> dict[str, Any]:
     """Returns a question about the record of op 1 at offset 1, of leader epoch 3; the answer is right."""
     is_time = kind == TIMESTAMP
-    row = {
-        "query_index": 0,
-        "process": 9,
-        "kind": kind,
-        "topic": "t",
-        "partition": 0,
-        "invoked_ns": 40,
-        "completed_ns": 41,
-        "outcome": "ok",
-        "op_index": 2,
-        "record_offset": 1,
-        "record_value": 1,
-        "known_epoch": 3,
-        "asked": CREATED_MS if is_time else 3,
-        "found": CREATED_MS if is_time else 3,
-        "offset": 1 if is_time else 2,
-        "leader_epoch": 3,
-        "error_code": 0,
-        "error": "",
-        "node": "b1",
-    }
+    about = {"op_index": 2, "record_offset": 1, "record_value": 1, "known_epoch": 3}
+    asked = CREATED_MS if is_time else 3
+    answer = {"found": asked, "offset": 1 if is_time else 2, "leader_epoch": 3}
+    row = offset_query(kind, invoked_ns=40, completed_ns=41, asked=asked, **about, **answer)
     return row | changed
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from kafka_tools import VERSION
+from kafka_tools import VERSION, logging_to_stderr
 
 from harness.cli.progress import StandardErrorProgress
 from harness.errors import UsageError
@@ -27,16 +27,6 @@ from tests.kafka_jars import kafka_or_skip
 
 SOURCES = Path(__file__).parent / "applications"
 STOP_LIMIT_S = 90
-LOGGING = """
-status = error
-appender.err.type = Console
-appender.err.name = err
-appender.err.target = SYSTEM_ERR
-appender.err.layout.type = PatternLayout
-appender.err.layout.pattern = %d %p %c{1}: %m%n
-rootLogger.level = warn
-rootLogger.appenderRef.err.ref = err
-"""
 
 
 class ApplicationCache(VersionCache):
@@ -71,7 +61,9 @@ class Applications:
         """Starts a class of the jars, or a program of `applications`, with its files in a directory."""
         directory.mkdir(parents=True, exist_ok=True)
         version = self.node.version
-        (directory / logging_file(version)).write_text(LOGGING, encoding="utf-8")
+        (directory / logging_file(version)).write_text(
+            logging_to_stderr("warn", "%d %p %c{1}: %m%n"), encoding="utf-8"
+        )
         source = SOURCES / program
         command = [
             str(self.java.java),
@@ -121,7 +113,7 @@ class Application:
 
     def has_printed(self, line: str) -> bool:
         """Whether it has printed a line; fails if it ended before."""
-        return line in self.lines or (not self.is_alive() and False)
+        return line in self.lines or not self.is_alive()
 
     def errors(self) -> str:
         """Returns the end of what it wrote to standard error."""

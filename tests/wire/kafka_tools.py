@@ -43,16 +43,6 @@ SUBCOMMAND_FIRST = frozenset({"cluster"})
 """Tools that expect the addresses of the brokers behind their subcommand."""
 WITHOUT_SERVER = frozenset({"dump-log", "producer-perf-test"})
 """Tools that know no option with the addresses of the brokers."""
-LOGGING = """
-status = error
-appender.err.type = Console
-appender.err.name = err
-appender.err.target = SYSTEM_ERR
-appender.err.layout.type = PatternLayout
-appender.err.layout.pattern = %m%n
-rootLogger.level = error
-rootLogger.appenderRef.err.ref = err
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +117,9 @@ class Tools:
         # The archive of nodes halves the time: the class path of tools begins with the jars of a node.
         archive = [f"-XX:SharedArchiveFile={self.cache.archive(self.java)}", "-Xshare:auto"]
         version = self.cache.version
-        (self.directory / logging_file(version)).write_text(LOGGING, encoding="utf-8")
+        (self.directory / logging_file(version)).write_text(
+            logging_to_stderr("error", "%m%n"), encoding="utf-8"
+        )
         return [
             str(self.java.java),
             *jvm_flags(),
@@ -139,6 +131,20 @@ class Tools:
             CLASSES[tool],
             *arguments,
         ]
+
+
+def logging_to_stderr(level: str, pattern: str) -> str:
+    """Returns the configuration of Log4j 2 with which a program logs to standard error."""
+    return f"""
+status = error
+appender.err.type = Console
+appender.err.name = err
+appender.err.target = SYSTEM_ERR
+appender.err.layout.type = PatternLayout
+appender.err.layout.pattern = {pattern}
+rootLogger.level = {level}
+rootLogger.appenderRef.err.ref = err
+"""
 
 
 def tools_or_skip(bootstrap: str, directory: Path) -> Tools:

@@ -13,15 +13,15 @@ def process_start(pid: int) -> int:
     return int(parts[19]) if parts and parts[0] not in ("Z", "X") else 0
 
 
-def process_state(pid: int) -> str:
-    """Returns the state letter of a process, for example "T" for stopped; "" if it does not exist."""
-    parts = _stat(pid)
+def process_state(pid: int, thread: int | None = None) -> str:
+    """Returns the state letter of a process or of one of its threads; "" if it does not exist. "T" is stopped."""
+    parts = _stat(pid, thread)
     return parts[0] if parts else ""
 
 
-def cpu_ticks(pid: int) -> int:
-    """Returns the CPU time of a process, in clock ticks."""
-    parts = _stat(pid)
+def cpu_ticks(pid: int, thread: int | None = None) -> int:
+    """Returns the CPU time of a process or of one of its threads, in clock ticks; 0 if it does not exist."""
+    parts = _stat(pid, thread)
     return int(parts[11]) + int(parts[12]) if parts else 0
 
 
@@ -33,9 +33,19 @@ def thread_ids(pid: int) -> list[int]:
         return []
 
 
-def _stat(pid: int) -> list[str]:
+def thread_name(pid: int, thread: int) -> str:
+    """Returns the name of a thread, of which Linux keeps 15 characters; "" if it does not exist."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        path = Path(f"/proc/{pid}/task/{thread}/comm")
+        return path.read_text(encoding="ascii", errors="replace").rstrip("\n")
+    except OSError:
+        return ""
+
+
+def _stat(pid: int, thread: int | None = None) -> list[str]:
+    place = f"/proc/{pid}" if thread is None else f"/proc/{pid}/task/{thread}"
+    try:
+        text = Path(place, "stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return []
     return text.rpartition(")")[2].split()

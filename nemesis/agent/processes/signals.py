@@ -104,24 +104,13 @@ def freeze(process: ProcessId) -> bool:
         return False
     deadline_s = time.monotonic() + STOP_SEEN_LIMIT_S
     while time.monotonic() < deadline_s:
-        states = {
-            process_state_of_thread(process.pid, thread) for thread in thread_ids(process.pid)
-        }
+        states = {process_state(process.pid, thread) for thread in thread_ids(process.pid)}
         if states and states <= {"T", "t"}:
             return True
         if not process.is_alive:
             return False
         time.sleep(POLL_S / 5)
     return False
-
-
-def process_state_of_thread(pid: int, thread: int) -> str:
-    """Returns the state letter of one thread; "" if it is gone."""
-    try:
-        text = Path(f"/proc/{pid}/task/{thread}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
-    return text.rpartition(")")[2].split()[0]
 
 
 def thaw(process: ProcessId) -> bool:

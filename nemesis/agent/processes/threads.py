@@ -8,17 +8,19 @@ import ctypes
 import os
 import re
 import threading
-from pathlib import Path
 from typing import Any
 
-from nemesis.agent.processes.procfs import thread_ids
-from nemesis.agent.processes.signals import ProcessError, ProcessId, process_state_of_thread
+from nemesis.agent.processes.procfs import cpu_ticks, process_state, thread_ids, thread_name
+from nemesis.agent.processes.signals import ProcessError, ProcessId
 
 _SEIZE, _INTERRUPT, _DETACH = 0x4206, 0x4207, 17
 _WALL = 0x40000000
 """Lets waitpid return threads that are not children (__WALL)."""
 _POLL_S = 0.01
 _LIMIT_S = 10.0
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
+_libc.ptrace.restype = ctypes.c_long
 
 
 class StoppedThreads:
@@ -57,10 +59,8 @@ class StoppedThreads:
 
     def evidence(self) -> dict[str, Any]:
         """Returns the names of the threads, and whether all are stopped and have used no CPU time since then."""
-        stopped = all(
-            process_state_of_thread(self._process.pid, thread) in ("t", "T")
-            for thread in self.names
-        )
+        pid = self._process.pid
+        stopped = all(process_state(pid, thread) in ("t", "T") for thread in self.names)
         return {
             "threads": sorted(self.names.values()),
             "stood_still": stopped and self._now() == self._cpu_ticks,
@@ -72,7 +72,7 @@ class StoppedThreads:
         self._tracer.join(_LIMIT_S)
 
     def _now(self) -> dict[int, int]:
-        return {thread: _cpu_ticks(self._process.pid, thread) for thread in self.names}
+        return {thread: cpu_ticks(self._process.pid, thread) for thread in self.names}
 
     def _trace(self) -> None:
         attached: list[int] = []
@@ -95,23 +95,6 @@ class StoppedThreads:
                 _has_ended(thread)
 
 
-def thread_name(pid: int, thread: int) -> str:
-    """Returns the name of a thread, of which Linux keeps 15 characters; "" if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/task/{thread}/comm").read_text(errors="replace").rstrip("\n")
-    except OSError:
-        return ""
-
-
-def _cpu_ticks(pid: int, thread: int) -> int:
-    try:
-        text = Path(f"/proc/{pid}/task/{thread}/stat").read_text(errors="replace")
-    except OSError:
-        return -1
-    fields = text.rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
-
-
 def _has_ended(thread: int) -> bool:
     try:
         found, status = os.waitpid(thread, os.WNOHANG | _WALL)
@@ -121,9 +104,6 @@ def _has_ended(thread: int) -> bool:
 
 
 def _ptrace(request: int, thread: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
-    libc.ptrace.restype = ctypes.c_long
-    if libc.ptrace(request, thread, None, None) < 0:
+    if _libc.ptrace(request, thread, None, None) < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

@@ -18,6 +18,7 @@ from harness.runs import experiment_file as experiments
 from harness.runs.promises import promised_context
 from harness.runs.simulated import simulate
 from tests.anomalies.recorded_transactions import valid_run
+from tests.anomalies.runs import offset_query
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
 
 QUERY_PLANTS = {"lookup-skips-record", "epoch-ends-early"}
@@ -93,30 +94,25 @@ def _with_queries(tables: dict, context: RunContext) -> tuple[dict, RunContext]:
         if row["op_index"] in final:
             first.setdefault(row["partition"], row)
     rows = [
-        {
-            "process": 1,
-            "kind": kind,
-            "topic": row["topic"],
-            "partition": row["partition"],
-            "invoked_ns": end_ns,
-            "completed_ns": end_ns + 1,
-            "outcome": "ok",
-            "op_index": row["op_index"],
-            "record_offset": row["offset"],
-            "record_value": row["value"],
-            "known_epoch": 0,
-            "asked": 5,
-            "found": 5,
-            "offset": offset,
-            "leader_epoch": 0,
-            "error_code": 0,
-            "error": "",
-            "node": "b1",
-        }
+        offset_query(
+            kind,
+            topic=row["topic"],
+            partition=row["partition"],
+            invoked_ns=end_ns,
+            completed_ns=end_ns + 1,
+            op_index=row["op_index"],
+            record_offset=row["offset"],
+            record_value=row["value"],
+            known_epoch=0,
+            asked=5,
+            found=5,
+            offset=offset,
+            leader_epoch=0,
+        )
         for row in first.values()
         for kind, offset in (("timestamp", row["offset"]), ("leader-epoch", row["offset"] + 1))
     ]
-    numbered = [{"query_index": index, **row} for index, row in enumerate(rows)]
+    numbered = [row | {"query_index": index} for index, row in enumerate(rows)]
     table = pa.Table.from_pylist(numbered, schema=TABLES["offset_queries"])
     checkers = (*context.checkers, "offset-queries")
     return {**tables, "offset_queries": table}, replace(context, checkers=checkers)
