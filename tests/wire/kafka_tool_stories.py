@@ -14,10 +14,11 @@ from wire_helpers import SharedCluster, eventually, new_name
 Story = Callable[[Tools, SharedCluster], None]
 
 
-def _created(tools: Tools, *arguments: str) -> str:
-    """Creates a topic that no other test uses and returns its name."""
+def _created(tools: Tools, cluster: SharedCluster, *arguments: str) -> str:
+    """Creates a topic that no other test uses, waits until all brokers know it, and returns its name."""
     topic = new_name("tools")
     assert "Created topic" in tools.run("topics", "--create", "--topic", topic, *arguments)
+    cluster.wait_for_leaders(topic)
     return topic
 
 
@@ -84,7 +85,9 @@ def _verified(tools: Tools, plan: str) -> str:
 
 
 def topics_grow_and_have_settings(tools: Tools, cluster: SharedCluster) -> None:
-    topic = _created(tools, "--replica-assignment", "1:2:3,2:3:1", "--config", "retention.ms=60000")
+    topic = _created(
+        tools, cluster, "--replica-assignment", "1:2:3,2:3:1", "--config", "retention.ms=60000"
+    )
     tools.run("topics", "--alter", "--topic", topic, "--partitions", "3")
     change = "max.message.bytes=2000,cleanup.policy=[compact,delete]"
     assert "Completed updating config" in _alter(tools, "topics", topic, "--add-config", change)
@@ -101,7 +104,7 @@ def topics_grow_and_have_settings(tools: Tools, cluster: SharedCluster) -> None:
 
 
 def settings_are_in_force_until_they_are_deleted(tools: Tools, cluster: SharedCluster) -> None:
-    topic = _created(tools, "--partitions", "1", "--config", "max.message.bytes=1000")
+    topic = _created(tools, cluster, "--partitions", "1", "--config", "max.message.bytes=1000")
     too_large = _performed(tools, topic, records=1, record_bytes=5000)
     assert "RecordTooLargeException" in too_large
     assert tools.offsets(topic) == {0: 0}
@@ -111,7 +114,7 @@ def settings_are_in_force_until_they_are_deleted(tools: Tools, cluster: SharedCl
 
 
 def wrong_requests_are_refused(tools: Tools, cluster: SharedCluster) -> None:
-    topic = _created(tools, "--partitions", "2", "--replication-factor", "3")
+    topic = _created(tools, cluster, "--partitions", "2", "--replication-factor", "3")
     create = ("topics", "--create", "--topic")
     assert "TopicExistsException" in tools.run(*create, topic, exit_code=1)
     wrong = tools.run(*create, new_name("bad"), "--replication-factor", "9", exit_code=1)
@@ -129,7 +132,7 @@ def wrong_requests_are_refused(tools: Tools, cluster: SharedCluster) -> None:
 
 
 def defaults_of_the_cluster_and_throttles_of_brokers(tools: Tools, cluster: SharedCluster) -> None:
-    topic = _created(tools, "--partitions", "1")
+    topic = _created(tools, cluster, "--partitions", "1")
     default = ("--entity-type", "brokers", "--entity-default")
     tools.run("configs", "--alter", *default, "--add-config", "message.max.bytes=900000")
     try:
@@ -153,7 +156,7 @@ def defaults_of_the_cluster_and_throttles_of_brokers(tools: Tools, cluster: Shar
 
 
 def every_record_is_read_once_and_in_order(tools: Tools, cluster: SharedCluster) -> None:
-    topic, group = _created(tools, "--replica-assignment", "1:2:3"), new_name("group")
+    topic, group = _created(tools, cluster, "--replica-assignment", "1:2:3"), new_name("group")
     assert _produced(tools, topic, 200) == list(range(200))
     read = _consumed(tools, topic, group, 120)
     assert read == [(number, str(number)) for number in range(120)]
@@ -162,7 +165,7 @@ def every_record_is_read_once_and_in_order(tools: Tools, cluster: SharedCluster)
 
 
 def the_offsets_of_a_group_are_reset_and_deleted(tools: Tools, cluster: SharedCluster) -> None:
-    topic, group = _created(tools, "--partitions", "1"), new_name("group")
+    topic, group = _created(tools, cluster, "--partitions", "1"), new_name("group")
     _produced(tools, topic, 20)
     assert len(_consumed(tools, topic, group, 10)) == 10
     of_group = ("--group", group, "--topic", topic)
@@ -196,7 +199,7 @@ def the_offsets_of_a_group_are_reset_and_deleted(tools: Tools, cluster: SharedCl
 
 
 def deleted_records_are_gone(tools: Tools, cluster: SharedCluster) -> None:
-    topic = _created(tools, "--partitions", "1", "--replication-factor", "3")
+    topic = _created(tools, cluster, "--partitions", "1", "--replication-factor", "3")
     _produced(tools, topic, 10)
 
     def delete(offset: int) -> str:
@@ -216,7 +219,7 @@ def deleted_records_are_gone(tools: Tools, cluster: SharedCluster) -> None:
 
 
 def offsets_by_time(tools: Tools, cluster: SharedCluster) -> None:
-    topic = _created(tools, "--partitions", "1", "--replication-factor", "3")
+    topic = _created(tools, cluster, "--partitions", "1", "--replication-factor", "3")
     assert tools.offsets(topic, "0") == tools.offsets(topic, "max-timestamp") == {}
     _produced(tools, topic, 5)
     assert tools.offsets(topic, "0") == {0: 0}
@@ -226,7 +229,7 @@ def offsets_by_time(tools: Tools, cluster: SharedCluster) -> None:
 
 
 def an_idempotent_producer_is_described(tools: Tools, cluster: SharedCluster) -> None:
-    topic = _created(tools, "--partitions", "1", "--replication-factor", "3")
+    topic = _created(tools, cluster, "--partitions", "1", "--replication-factor", "3")
     assert "7 records sent" in _performed(tools, topic, records=7, record_bytes=10)
     where = ("--topic", topic, "--partition", "0")
     head, producer = tools.run("transactions", "describe-producers", *where).splitlines()
@@ -238,7 +241,7 @@ def an_idempotent_producer_is_described(tools: Tools, cluster: SharedCluster) ->
 
 
 def a_reassignment_moves_a_partition(tools: Tools, cluster: SharedCluster) -> None:
-    topic = _created(tools, "--replica-assignment", "1:2")
+    topic = _created(tools, cluster, "--replica-assignment", "1:2")
     plan = tools.file("plan.json", _moved(topic, 3, 2))
     execute = ("reassign-partitions", "--execute", "--reassignment-json-file", plan)
     shown = tools.run(*execute, "--throttle", "1000000")
@@ -252,7 +255,7 @@ def a_reassignment_moves_a_partition(tools: Tools, cluster: SharedCluster) -> No
 
 
 def leaders_are_elected(tools: Tools, cluster: SharedCluster) -> None:
-    topic = _created(tools, "--replica-assignment", "1:2")
+    topic = _created(tools, cluster, "--replica-assignment", "1:2")
     plan = tools.file("plan.json", _moved(topic, 2, 1))
     # The order of the replicas changes, the leader does not.
     tools.run("reassign-partitions", "--execute", "--reassignment-json-file", plan)
@@ -273,7 +276,7 @@ def leaders_are_elected(tools: Tools, cluster: SharedCluster) -> None:
 
 
 def a_reassignment_in_progress_is_listed(tools: Tools, cluster: SharedCluster) -> None:
-    topic = _created(tools, "--replica-assignment", "1")
+    topic = _created(tools, cluster, "--replica-assignment", "1")
     # The new replica cannot fetch while the only old one is down.
     cluster.kill("b1")
     plan = tools.file("plan.json", _moved(topic, 3))
@@ -292,7 +295,7 @@ def a_reassignment_in_progress_is_listed(tools: Tools, cluster: SharedCluster) -
 
 
 def a_proposed_reassignment_uses_the_given_brokers(tools: Tools, cluster: SharedCluster) -> None:
-    topic = _created(tools, "--replica-assignment", "1:2")
+    topic = _created(tools, cluster, "--replica-assignment", "1:2")
     topics = tools.file("topics.json", {"topics": [{"topic": topic}]})
     where = ("--topics-to-move-json-file", topics, "--broker-list", "2,3")
     shown = tools.run("reassign-partitions", "--generate", *where).splitlines()
@@ -302,7 +305,9 @@ def a_proposed_reassignment_uses_the_given_brokers(tools: Tools, cluster: Shared
 
 
 def a_partition_without_enough_replicas_is_listed(tools: Tools, cluster: SharedCluster) -> None:
-    topic = _created(tools, "--replica-assignment", "1:2", "--config", "min.insync.replicas=2")
+    topic = _created(
+        tools, cluster, "--replica-assignment", "1:2", "--config", "min.insync.replicas=2"
+    )
 
     def listed(option: str) -> bool:
         return topic in tools.run("topics", "--describe", option)
@@ -323,7 +328,9 @@ def a_partition_without_enough_replicas_is_listed(tools: Tools, cluster: SharedC
 def an_unclean_election_makes_an_offline_partition_available(
     tools: Tools, cluster: SharedCluster
 ) -> None:
-    topic = _created(tools, "--replica-assignment", "1:2", "--config", "min.insync.replicas=1")
+    topic = _created(
+        tools, cluster, "--replica-assignment", "1:2", "--config", "min.insync.replicas=1"
+    )
     cluster.kill("b2")
     eventually(lambda: tools.partitions(topic)[0]["Isr"] == "1", what="the ISR shrinks")
     cluster.kill("b1")
@@ -344,7 +351,7 @@ def an_unclean_election_makes_an_offline_partition_available(
 
 
 def directories_quorum_and_features(tools: Tools, cluster: SharedCluster) -> None:
-    topic = _created(tools, "--replica-assignment", "1:2")
+    topic = _created(tools, cluster, "--replica-assignment", "1:2")
     _produced(tools, topic, 3)
     lines = tools.run("log-dirs", "--describe", "--topic-list", topic).splitlines()
     (described,) = [line for line in lines if line.startswith("{")]

@@ -183,11 +183,15 @@ class SharedCluster:
             replication_factor=replication_factor,
             configs=configs,
         )
+        self.wait_for_leaders(name)
+        return name
+
+    def wait_for_leaders(self, topic: str) -> None:
+        """Waits until all brokers that run know a leader for every partition of a topic."""
         for broker in self.brokers:
             node = self.local.nodes[broker]
             if node.is_alive and node.name not in self._paused:
-                self._wait_for_leaders(node.address, name)
-        return name
+                self._wait_for_leaders(node.address, topic)
 
     def create(
         self,
