@@ -661,6 +661,14 @@ _ALL: tuple[Defect, ...] = (
         anomalies=("L",),
         sentence="The transaction of a producer that has gone is never aborted.",
     ),
+    Defect(
+        id="B-68",
+        name="stop-while-starting-is-unclean",
+        origin="Apache Kafka 4.0.2 to 4.4.0",
+        rules=("CS-5",),
+        anomalies=("A",),
+        sentence="A member of the ELR that is stopped while it starts leaves it, although its log has not changed.",
+    ),
 )
 
 DEFECTS: dict[str, Defect] = {defect.id: defect for defect in _ALL}

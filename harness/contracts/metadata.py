@@ -95,6 +95,11 @@ class CommittedMetadata:
         state = self.brokers.get(broker)
         return state is None or state.fenced
 
+    def broker_epoch(self, broker: int) -> int:
+        """The epoch of the broker's newest registration; -1 if it never registered."""
+        state = self.brokers.get(broker)
+        return -1 if state is None else state.broker_epoch
+
 
 def _finish(future: "asyncio.Future[None]") -> None:
     if not future.done():

@@ -113,6 +113,7 @@ SCHEDULES: dict[str, Schedule] = {
     "B-65": Schedule(plot=transactions.a_consumer_reads_an_aborted_transaction),
     "B-66": Schedule(plot=transactions.a_marker_of_an_old_coordinator_arrives),
     "B-67": Schedule(plot=transactions.nothing_ends_a_transaction),
+    "B-68": Schedule(plot=lifecycle.a_member_of_the_elr_is_stopped_while_it_starts),
 }
 """Directed schedules of one partition by identifier of the defect."""
 

@@ -230,6 +230,38 @@ def _b47() -> Scenario:
     )
 
 
+def _b68() -> Scenario:
+    steps: tuple[Step, ...] = (
+        *TEN_RECORDS,
+        inject("stop-b3", "stop", "b3"),
+        Wait(fenced=(3,), isr=(1, 2)),
+        inject("stop-b2", "stop", "b2"),
+        Wait(fenced=(2,), isr=(1,)),
+        # It is stopped again before it is in service; a start takes a while on a busy host.
+        start(2),
+        inject("slow-b2", "slow_cpu", "b2", percent=30),
+        Wait(registered=(2,)),
+        inject("stop-b2-again", "stop", "b2"),
+        heal("slow-b2"),
+        power(1, 5),
+        Wait(fenced=(1,), leader=-1),
+        start(1),
+        Wait(unfenced=(1,)),
+        inject("start-b2-again", "start", "b2"),
+        Wait(unfenced=(2,), has_leader=True),
+        start(3),
+        Wait(unfenced=(1, 2, 3)),
+        Append(count=5),
+    )
+    return _scenario(
+        "B-68",
+        "a member of the ELR is stopped while it starts, which counts as unclean",
+        steps,
+        versions=dict([_expect("4.0.0", "4.4.0", "loss", "4.0.2", "4.1.2", "4.4.0")]),
+        expected=_BY_PROFILE,
+    )
+
+
 def _raft_timers() -> Scenario:
     hour_ms = 3_600_000
     steps: tuple[Step, ...] = (
@@ -278,6 +310,7 @@ VARIANTS: dict[str, Scenario] = {
     "B-31": _b31(),
     "B-34": _b34(),
     "B-47": _b47(),
+    "B-68": _b68(),
     "raft-timers": _raft_timers(),
     "B-48": _scenario(
         "B-48",

@@ -7,6 +7,7 @@ and in every world. The steps of a scenario are stored with the run.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from harness.contracts.cluster import Cluster
@@ -17,6 +18,7 @@ from nemesis.administration import ACTIONS
 from nemesis.driver import Nemesis
 from nemesis.fault import Fault
 
+NO_EPOCHS: Mapping[int, int] = MappingProxyType({})
 WAIT_LIMIT_MS = 120_000
 ELECTS_NO_CONTROLLER = "the quorum elects no leader"
 """Part of the reason of a run in which no controller became active although a majority of them was up."""
@@ -36,6 +38,7 @@ class Wait:
         leader: Broker id, or -1 for none.
         has_leader: Whether there is any leader.
         fenced, unfenced: Brokers that must be so.
+        registered: Brokers that must have registered since a broker was last started.
         new_controller: Whether another controller must be active than when this was last true, or the run began.
         partition: Which partition it is about; None for the scenario's own.
     """
@@ -46,16 +49,24 @@ class Wait:
     has_leader: bool | None = None
     fenced: tuple[int, ...] = ()
     unfenced: tuple[int, ...] = ()
+    registered: tuple[int, ...] = ()
     new_controller: bool | None = None
     partition: int | None = None
 
-    def holds(self, metadata: CommittedMetadata, partition: str, controller: int = -1) -> bool:
+    def holds(
+        self,
+        metadata: CommittedMetadata,
+        partition: str,
+        controller: int = -1,
+        broker_epochs: Mapping[int, int] = NO_EPOCHS,
+    ) -> bool:
         """Whether the condition is true now.
 
         Args:
             metadata: The newest committed metadata.
             partition: Name of the partition that it is about.
             controller: Node id of the controller that was active before.
+            broker_epochs: Of each broker when one was last started.
         """
         state = metadata.partitions.get(partition)
         if state is None:
@@ -69,6 +80,10 @@ class Wait:
             and (self.has_leader is None or (state.leader >= 0) == self.has_leader)
             and all(metadata.is_fenced(broker) for broker in self.fenced)
             and not any(metadata.is_fenced(broker) for broker in self.unfenced)
+            and all(
+                metadata.broker_epoch(broker) > broker_epochs.get(broker, -1)
+                for broker in self.registered
+            )
         )
 
 
@@ -220,6 +235,7 @@ class Story:
         self._run_on_client = run_on_client
         self._background: list[asyncio.Future[Any]] = []
         self._controller = cluster.metadata.active_controller
+        self._broker_epochs: dict[int, int] = {}
 
     async def run(self, steps: Sequence[Step]) -> None:
         """Runs the steps in order.
@@ -232,6 +248,9 @@ class Story:
 
     async def _step(self, step: Step) -> None:
         if isinstance(step, Fault):
+            if step.fault == "start":
+                metadata = self._cluster.metadata
+                self._broker_epochs = {one: metadata.broker_epoch(one) for one in metadata.brokers}
             nodes = await self._nemesis.inject(step)
             if step.fault in ACTIONS and not nodes:
                 raise ScenarioStuck(
@@ -305,8 +324,11 @@ class Story:
 
     async def _came_true(self, wait: Wait, limit_ms: int) -> bool:
         """Waits for a condition for a limited time; returns whether it came true."""
-        metadata, name, before = self._cluster.metadata, self._name(wait), self._controller
-        is_true = await metadata.comes_to(lambda: wait.holds(metadata, name, before), limit_ms)
+        metadata, name = self._cluster.metadata, self._name(wait)
+        before, epochs = self._controller, self._broker_epochs
+        is_true = await metadata.comes_to(
+            lambda: wait.holds(metadata, name, before, epochs), limit_ms
+        )
         if is_true and wait.new_controller:
             self._controller = metadata.active_controller
         return is_true

@@ -181,6 +181,8 @@ class BrokerNode:
 
     async def stop(self) -> None:
         """Stops cleanly (LIFE-3): leaves with the controller's consent, flushes, and marks itself clean."""
+        # CS-5: without the rule a stop ends the process of a broker that is starting, as in Kafka.
+        is_marked = self._config.rules("CS-5") or not self.lifecycle.is_starting
         if self._config.controlled_shutdown_enable:
             await self.lifecycle.controlled_shutdown()
         self._accepting = False
@@ -203,11 +205,15 @@ class BrokerNode:
             self.producer_ids,
         ):
             part.channel.close()
+        if not is_marked:
+            return
         if self.publisher.has_published:
-            # Before the first publish no log was loaded and no marker removed (CS-3): the disk still
-            # has what the previous incarnation left, and that stays valid.
             self.logs.write_high_watermarks(self.replica_manager.high_watermarks())
             await self.logs.shutdown(self.broker_epoch)
+        else:
+            # Before the first publish no log was loaded and no marker removed (CS-3): the disk still
+            # has what the previous incarnation left.
+            self.logs.renew_markers(self.broker_epoch)
         await self.raft.stop()
 
     def metrics(self) -> Iterator[Sample]:

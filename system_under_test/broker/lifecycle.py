@@ -140,11 +140,23 @@ class BrokerLifecycle:
         self._request_timeout_ms = config.timings.broker_session_timeout_ms / 2
         self._shutdown_responses = 0
         self._may_stop: asyncio.Future[None] | None = None
+        # Whether no request waits for its response.
+        self._is_answered = asyncio.Event()
+        self._is_answered.set()
 
     @property
     def state(self) -> BrokerState:
         """The current state; it changes along `LEGAL_TRANSITIONS` only."""
         return self._state
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether the broker has not been in service yet."""
+        return self._state in (
+            BrokerState.NOT_RUNNING,
+            BrokerState.STARTING,
+            BrokerState.RECOVERY,
+        )
 
     def _enter(self, state: BrokerState) -> None:
         check_broker_transition(self._config.node_id, self.broker_epoch, self._state, state)
@@ -170,8 +182,11 @@ class BrokerLifecycle:
     async def controlled_shutdown(self) -> None:
         """Requests a controlled shutdown and waits for the controller's consent, up to a timeout (LIFE-3).
 
-        Returns at once for a broker that is not in service: nothing depends on it.
+        For a broker that is not in service nothing depends on that. It only waits until it knows its epoch if a
+        registration is on its way, because the next start needs that epoch (CS-5).
         """
+        if self._config.rules("CS-5") and self.broker_epoch < 0:
+            await self._is_answered.wait()
         if self.state is BrokerState.RUNNING:
             self._enter(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
             self._hooks.on_leaving()
@@ -338,12 +353,15 @@ class BrokerLifecycle:
             remaining_ms = (deadline_s - loop.time()) * 1000
             if remaining_ms <= 0:
                 return None
+            self._is_answered.clear()
             try:
                 response = await self.channel.send(request, remaining_ms)
             except TimeoutError:
                 return None
             except ConnectionError:
                 response = None
+            finally:
+                self._is_answered.set()
             if response is not None and response.error_code != ErrorCode.NOT_CONTROLLER:
                 return response
             await asyncio.sleep(self._timings.alter_partition_retry_ms / 1000)

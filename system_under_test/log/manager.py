@@ -6,6 +6,7 @@ broker continues with the others (DIR-1). The first directory also has the metad
 cannot continue, so its failure is the failure of the broker, as is that of the only directory.
 """
 
+import contextlib
 import errno
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -569,6 +570,20 @@ class LogManager:
         return True
 
     # Stopping
+
+    def renew_markers(self, broker_epoch: int) -> None:
+        """Gives the markers of the last clean shutdown a newer epoch, if no log was loaded since (CS-5).
+
+        The controller knows this incarnation's epoch only, and would take the next start for an unclean one.
+
+        Args:
+            broker_epoch: Of this incarnation; -1 if it did not register, which changes nothing.
+        """
+        if broker_epoch < 0 or self.clean_broker_epoch() < 0:
+            return
+        for directory in self._directories:
+            with contextlib.suppress(OSError):
+                directory.marker.write(broker_epoch)
 
     async def shutdown(self, broker_epoch: int) -> None:
         """Flushes every log, writes all checkpoints, and then marks the shutdown as clean (LIFE-3, CS-1).

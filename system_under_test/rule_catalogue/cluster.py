@@ -27,6 +27,12 @@ _SHUTDOWN = (
         "KIP-966",
     ),
     switchable(
+        "CS-5",
+        "A broker that is stopped while it starts leaves a marker with its newest broker epoch, if its logs are as "
+        "the last clean shutdown left them or were flushed.",
+        "this project",
+    ),
+    switchable(
         "LIFE-1",
         "A broker registers, replays the metadata log up to its own registration, and only then loads logs "
         "and acts on metadata; it is unfenced last.",

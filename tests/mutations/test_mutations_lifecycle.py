@@ -198,6 +198,11 @@ def test_a_registration_that_does_not_clean_the_isr_lets_an_empty_log_lead() -> 
     expect_defect("B-33")
 
 
+@shows("CS-5", "B-68")
+def test_a_stop_during_a_start_that_leaves_no_marker_lets_a_truncated_log_lead() -> None:
+    expect_defect("B-68")
+
+
 def test_in_3_9_registration_does_not_clean_the_isr() -> None:
     """KAFKA-18106: the profile needs no defect for it."""
     ending = play(a_leader_is_back_before_it_was_fenced, profile="kafka-3.9")

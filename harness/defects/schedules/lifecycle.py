@@ -36,6 +36,27 @@ def a_leader_is_back_before_it_was_fenced(story: Story) -> None:
     story.run_ms(200)
 
 
+def a_member_of_the_elr_is_stopped_while_it_starts(story: Story) -> None:
+    """B-68: 1 loses its tail; 2, which has all records, has been started and stopped once more."""
+    story.begin()
+    story.stop(3)
+    story.wait(fenced=(3,), isr=(1, 2))
+    story.stop(2)
+    story.wait(fenced=(2,), isr=(1,), elr=(2,))
+    before = story.cluster.metadata.broker_epoch(2)
+    story.start(2)
+    story.until(lambda: story.cluster.metadata.broker_epoch(2) != before)
+    story.stop(2)
+    story.power(1, keep_records=5)
+    story.wait(fenced=(1,), leader=-1)
+    story.start(1)
+    story.wait(unfenced=(1,))
+    story.start(2)
+    story.wait(unfenced=(2,), has_leader=True)
+    story.start(3)
+    story.wait(isr=(1, 2, 3))
+
+
 def a_broker_acts_on_old_metadata(story: Story) -> None:
     """B-42: 1 lost its tail; 2 leads; 1 is back, and its metadata still name it as leader."""
     story.begin()

@@ -308,6 +308,26 @@ def test_a_broker_that_is_not_in_service_stops_at_once() -> None:
     assert story.events == []
 
 
+def test_a_broker_that_is_stopped_while_it_registers_waits_until_it_knows_its_epoch() -> None:
+    """CS-5: its next start has to prove that this incarnation ended cleanly."""
+
+    def controller(story: Story, message: Any) -> Any:
+        return asyncio.sleep(0.01, good_controller(story, message))
+
+    story = Story(controller)
+
+    async def scenario() -> None:
+        task = asyncio.ensure_future(story.lifecycle.run())
+        await asyncio.sleep(0)
+        assert story.lifecycle.broker_epoch == -1
+        await story.lifecycle.controlled_shutdown()
+        task.cancel()
+
+    run_virtually(scenario())
+    assert len(story.times("BrokerRegistrationRequest")) == 1
+    assert story.lifecycle.broker_epoch > 0
+
+
 def test_a_broker_that_is_stopped_before_its_lifecycle_runs_does_not_register() -> None:
     story = Story(good_controller)
 

@@ -412,6 +412,18 @@ def test_a_shutdown_before_the_logs_were_loaded_renews_an_existing_marker_and_cr
     assert start(storage, load=False).clean_broker_epoch() == 6
 
 
+def test_markers_are_renewed_only_while_they_prove_a_clean_shutdown():
+    """CS-5: an incarnation that loaded no log leaves what it found, under its own epoch."""
+    storage = MemoryStorage()
+    start(storage, load=False).renew_markers(4)
+    assert not storage.exists(MARKER)
+    stop(start(storage), 5)
+    start(storage, load=False).renew_markers(-1)
+    assert start(storage, load=False).clean_broker_epoch() == 5
+    start(storage, load=False).renew_markers(6)
+    assert start(storage, load=False).clean_broker_epoch() == 6
+
+
 @pytest.mark.parametrize(
     "content",
     [b"", b"{", b"[]", b'{"version":1,"brokerEpoch":5}', b'{"version":0}', b"\xff" * 8, bytes(30),
