@@ -3,7 +3,12 @@
 import shutil
 from pathlib import Path
 
+import pytest
 from kafka_tools import LIMIT_S, Tools
+
+pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+
+from confluent_kafka import Producer
 
 from harness.contracts.system import Settings
 from harness.environments.local.standing import DATA_FOLDER, LocalCluster, local_settings
@@ -11,8 +16,11 @@ from harness.systems.apache_kafka.adapter import SYSTEM
 from tests.kafka_jars import kafka_or_skip
 
 VERSION = "4.1.2"
-TOPIC, GROUP = "exchanged", "readers"
+TOPIC, GROUP, TRANSACTIONAL_ID = "exchanged", "readers", "exchange"
 RECORDS = 12_000
+COMMITTED = 2
+"""Records of the transaction that `write_transactions` commits: one per partition."""
+CLIENT_LIMIT_S = 120
 META_PROPERTIES = "meta.properties"
 
 
@@ -79,13 +87,14 @@ def tools_for(cluster: LocalCluster) -> Tools:
 
 
 def fill(tools: Tools, replicas: int) -> None:
-    """Creates a topic with a configuration; writes segments of compressed and plain batches, and offsets."""
+    """Creates a topic with a configuration; writes compressed and plain batches, transactions, and offsets."""
     tools.run(
         *("topics", "--create", "--topic", TOPIC, "--partitions", "2"),
         *("--replication-factor", str(replicas), "--config", "segment.bytes=1048576"),
-        *("--config", "retention.ms=86400000"),
+        *("--config", "retention.ms=86400000", "--config", "flush.messages=1000"),
     )
     produce(tools, RECORDS, "compression.type=gzip", "enable.idempotence=true")
+    write_transactions(tools.bootstrap)
     produce(tools, RECORDS, "compression.type=none", "enable.idempotence=true")
     consumed = ["--group", GROUP, "--from-beginning", "--max-messages", "1000"]
     tools.run("console-consumer", "--topic", TOPIC, *consumed)
@@ -100,16 +109,42 @@ def produce(tools: Tools, count: int, *properties: str) -> None:
     )
 
 
+def write_transactions(bootstrap: str) -> None:
+    """Aborts a transaction and commits another one, each with a record in both partitions."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": TRANSACTIONAL_ID})
+    producer.init_transactions(CLIENT_LIMIT_S)
+    for value, end in (
+        ("aborted", producer.abort_transaction),
+        ("committed", producer.commit_transaction),
+    ):
+        producer.begin_transaction()
+        for partition in range(COMMITTED):
+            producer.produce(TOPIC, value, partition=partition)
+        assert producer.flush(CLIENT_LIMIT_S) == 0
+        end(CLIENT_LIMIT_S)
+
+
+def state_of_transactions(tools: Tools) -> dict[str, str]:
+    """Returns what the coordinator has about the transactional id, as `kafka-transactions` prints it."""
+    row = tools.transaction(TRANSACTIONAL_ID)
+    return {name: row[name] for name in ("ProducerId", "ProducerEpoch", "TransactionState")}
+
+
 def records(tools: Tools, count: int) -> list[str]:
-    """Returns partition, offset and value of all records, sorted; fails if there are not as many as expected."""
+    """Returns partition, offset and value of the committed records; fails if there are not as many as expected."""
+    lines = read(tools, "--max-messages", str(count), "--isolation-level", "read_committed")
+    assert len(lines) == count, lines[-5:]
+    assert not any(line.endswith("\taborted") for line in lines)
+    return lines
+
+
+def read(tools: Tools, *options: str) -> list[str]:
+    """Returns partition, offset and value of the records that a consumer reads until it waits, sorted."""
     found = tools.run(
         *("console-consumer", "--topic", TOPIC, "--from-beginning", "--timeout-ms", "10000"),
-        *("--max-messages", str(count)),
-        *("--property", "print.partition=true", "--property", "print.offset=true"),
+        *("--property", "print.partition=true", "--property", "print.offset=true", *options),
     )
-    lines = [line for line in found.splitlines() if line.startswith("Partition:")]
-    assert len(lines) == count, found[-500:]
-    return sorted(lines)
+    return sorted(line for line in found.splitlines() if line.startswith("Partition:"))
 
 
 def offsets_of_group(tools: Tools) -> dict[str, str]:

@@ -107,6 +107,12 @@ class Tools:
         lines = self.run("get-offsets", "--topic", topic, "--time", time).splitlines()
         return {int(line.split(":")[1]): int(line.split(":")[2]) for line in lines}
 
+    def transaction(self, transactional_id: str) -> dict[str, str]:
+        """Returns what the coordinator has about a transactional id, by the names of the columns."""
+        text = self.run("transactions", "describe", "--transactional-id", transactional_id)
+        head, row = ([one.strip() for one in line.split("\t")] for line in text.splitlines())
+        return dict(zip(head, row, strict=True))
+
     def file(self, name: str, content: Any) -> str:
         """Writes a JSON file for a tool and returns its path."""
         path = self.directory / name

@@ -5,7 +5,17 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from disk_exchange import GROUP, RECORDS, create_cluster, fill, start, stop, tools_for
+from disk_exchange import (
+    COMMITTED,
+    GROUP,
+    RECORDS,
+    TRANSACTIONAL_ID,
+    create_cluster,
+    fill,
+    start,
+    stop,
+    tools_for,
+)
 from kafka_tools import LIMIT_S, Tools
 
 from harness.environments.local.standing import LocalCluster
@@ -45,7 +55,9 @@ def test_the_files_of_a_stopped_cluster_are_read(tmp_path: Path) -> None:
         segments = file_of(cluster, "b1", "exchanged-*/*.log")
         assert len(segments) > 2
         dumped = "".join(dump(tools, path, "--print-data-log") for path in segments)
-        assert dumped.count("| offset: ") == 2 * RECORDS
+        # Aborted records and the markers of both transactions are in the log too.
+        assert dumped.count("| offset: ") == 2 * RECORDS + 4 * COMMITTED
+        assert dumped.count("endTxnMarker: COMMIT") == dumped.count("endTxnMarker: ABORT") == 2
         assert "compresscodec: gzip" in dumped
         only_batches = dump(tools, segments[0], "--print-data-log", "--skip-record-metadata")
         assert "| offset: " not in only_batches
@@ -64,10 +76,20 @@ def test_the_files_of_a_stopped_cluster_are_read(tmp_path: Path) -> None:
         )
         assert f'"group":"{GROUP}","topic":"exchanged"' in offsets
 
+        transactions = "".join(
+            dump(tools, path, "--transaction-log-decoder")
+            for path in file_of(cluster, "b1", "__transaction_state-*/*.log")
+        )
+        assert f'"transactionalId":"{TRANSACTIONAL_ID}"' in transactions
+        states = re.findall(r'"transactionStatus":(\d)', transactions)
+        # From Empty to CompleteAbort, as Kafka numbers them.
+        assert set(states) == set("012345")
+
+        # Two producers with idempotence, one with transactions.
         snapshots = file_of(cluster, "b1", "exchanged-*/*.snapshot")
         assert len(snapshots) == 2
         for path in snapshots:
-            assert dump(tools, path).count("producerId: ") == 2
+            assert dump(tools, path).count("producerId: ") == 3
 
 
 def test_a_metadata_snapshot_is_read(tmp_path: Path) -> None:

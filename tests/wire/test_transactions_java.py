@@ -33,9 +33,7 @@ def test_transactions_of_the_java_client_have_an_epoch_each(
         if row["TransactionalId"] == transactional_id
     )
     assert listed["TransactionState"] == "CompleteCommit"
-    text = tools.run("transactions", "describe", "--transactional-id", transactional_id)
-    head, row = (line.split("\t") for line in text.splitlines())
-    described = dict(zip((one.strip() for one in head), (one.strip() for one in row), strict=True))
+    described = tools.transaction(transactional_id)
     assert described["TransactionState"] == "CompleteCommit"
     # Every transaction has a marker and an epoch of its own.
     epochs = int(described["ProducerEpoch"])
