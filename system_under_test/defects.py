@@ -667,7 +667,7 @@ _ALL: tuple[Defect, ...] = (
         origin="Apache Kafka 4.0.2 to 4.4.0",
         rules=("CS-5",),
         anomalies=("A",),
-        sentence="A member of the ELR that is stopped while it starts leaves it, although its log has not changed.",
+        sentence="A member of the ELR that is stopped while it starts leaves it, although its log is intact.",
     ),
 )
 

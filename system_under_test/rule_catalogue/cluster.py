@@ -28,8 +28,8 @@ _SHUTDOWN = (
     ),
     switchable(
         "CS-5",
-        "A broker that is stopped while it starts leaves a marker with its newest broker epoch, if its logs are as "
-        "the last clean shutdown left them or were flushed.",
+        "A broker that is stopped while it starts leaves a marker with its newest broker epoch, if its logs are "
+        "as the last clean shutdown left them or were flushed.",
         "this project",
     ),
     switchable(
