@@ -34,7 +34,9 @@ pytestmark = [pytest.mark.wire, pytest.mark.timeout(LIMIT_S * 5)]
 @pytest.mark.parametrize(
     "nodes", [1, pytest.param(3, marks=pytest.mark.long)], ids=["one-node", "three-nodes"]
 )
-@pytest.mark.parametrize("is_clean", [True, False], ids=["clean-stop", "killed"])
+@pytest.mark.parametrize(
+    "is_clean", [True, pytest.param(False, marks=pytest.mark.long)], ids=["clean-stop", "killed"]
+)
 @pytest.mark.parametrize(("first", "second"), [("reference", "kafka"), ("kafka", "reference")])
 def test_log_directories_move_to_the_other_system_and_back(
     first: str, second: str, is_clean: bool, nodes: int, tmp_path: Path
@@ -127,6 +129,7 @@ def test_both_systems_recover_the_same_from_a_disk_that_lost_power(
     assert set(recovered) < set(written)
 
 
+@pytest.mark.long  # the test above has a real power cut
 @pytest.mark.parametrize(
     ("first", "second"),
     [("reference", "kafka"), ("kafka", "reference")],
