@@ -18,11 +18,11 @@ from nemesis.administration import ACTIONS
 from nemesis.driver import Nemesis
 from nemesis.fault import Fault
 
-NO_EPOCHS: Mapping[int, int] = MappingProxyType({})
 WAIT_LIMIT_MS = 120_000
+"""Longest wait for a condition, in (virtual) time: far more than any protocol timeout."""
 ELECTS_NO_CONTROLLER = "the quorum elects no leader"
 """Part of the reason of a run in which no controller became active although a majority of them was up."""
-"""Longest wait for a condition, in (virtual) time: far more than any protocol timeout."""
+_NO_EPOCHS: Mapping[int, int] = MappingProxyType({})
 
 
 class ScenarioStuck(Exception):  # noqa: N818 - it is a finding, not a harness error
@@ -58,7 +58,7 @@ class Wait:
         metadata: CommittedMetadata,
         partition: str,
         controller: int = -1,
-        broker_epochs: Mapping[int, int] = NO_EPOCHS,
+        broker_epochs: Mapping[int, int] = _NO_EPOCHS,
     ) -> bool:
         """Whether the condition is true now.
 

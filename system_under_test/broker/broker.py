@@ -205,12 +205,10 @@ class BrokerNode:
             self.producer_ids,
         ):
             part.channel.close()
-        if not is_marked:
-            return
-        if self.publisher.has_published:
+        if is_marked and self.publisher.has_published:
             self.logs.write_high_watermarks(self.replica_manager.high_watermarks())
             await self.logs.shutdown(self.broker_epoch)
-        else:
+        elif is_marked:
             # Before the first publish no log was loaded and no marker removed (CS-3): the disk still
             # has what the previous incarnation left.
             self.logs.renew_markers(self.broker_epoch)
