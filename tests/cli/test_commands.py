@@ -411,12 +411,12 @@ def test_reproduce_all_writes_a_page_of_all_variants(
     words = ("reproduce", "kafka-bug", "--all", "--no-spark", "--results", tmp_path)
     outcome = call(capsys, *words, "--profile", "kafka-4.1", "--seed", 3)
     assert outcome.code == 0
-    assert "7 of 7 outcomes as predicted" in outcome.out
+    assert "8 of 8 outcomes as predicted" in outcome.out
     page = (tmp_path / "kafka-bug.html").read_text()
     assert "laststand reproduce kafka-bug --all --seed 3 --profile kafka-4.1" in page
     stored = json.loads((tmp_path / "kafka-bug.json").read_text())
     runs = [cell["run"] for row in stored["rows"] for cell in row["cells"].values()]
-    assert len(runs) == 7
+    assert len(runs) == 8
     assert all((tmp_path / run / "report.html").is_file() for run in runs)
     assert all(run in call(capsys, "list", "--results", tmp_path).out for run in runs)
 

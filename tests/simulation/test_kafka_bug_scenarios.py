@@ -38,3 +38,22 @@ def test_a_changed_min_isr_of_a_leaderless_partition_does_not_prevent_its_recove
     expected = "ok" if profile == "kafka-4.1" else "loss"
     assert outcome_word(verdict) == expected
     assert predicted_outcome(scenario, SYSTEM.profiles[profile].outcome_family) == expected
+
+
+@pytest.mark.parametrize(("profile", "expected"), [("kafka-4.0", "loss"), ("kafka-4.1", "ok")])
+def test_a_member_of_the_elr_that_was_stopped_while_it_started_leads(
+    profile: str, expected: str
+) -> None:
+    scenario = find_scenario("kafka-bug", "B-68")
+    experiment = scenario_experiment(scenario, profile)
+    result = simulate(experiment, 1)
+    verdict, _ = judge_result(experiment, 1, result)
+    assert outcome_word(verdict) == expected
+    assert predicted_outcome(scenario, SYSTEM.profiles[profile].outcome_family) == expected
+    registered = [
+        row["clean"]
+        for row in result.tables["broker_states"].to_pylist()
+        if row["broker"] == 2 and row["change"] == "registered"
+    ]
+    # Once when the cluster began, then for the start that was interrupted, and for the next one.
+    assert registered == [False, True, True]

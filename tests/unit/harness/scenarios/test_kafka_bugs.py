@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from harness.contracts.metadata import BrokerState, CommittedMetadata, PartitionState
 from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
 from harness.errors import UsageError
 from harness.runs.scripted import scenario_experiment
@@ -36,6 +37,7 @@ def predicted(variant: str, version: str) -> str:
         ("B-48", "4.1.2", "stuck"),
         ("B-48", "4.4.0", "stuck"),
         ("B-48r", "4.1.2", "ok"),
+        ("B-68", "4.3.1", "loss"),
         ("B-31", "3.9.2", ""),
         ("B-31", "trunk", ""),
     ],
@@ -125,3 +127,21 @@ def test_the_stored_steps_name_every_step_and_its_condition() -> None:
         if step["step"] == "observe"
     ]
     assert Observe(until=Wait(elr=()), limit_ms=1).until.elr == ()
+
+
+def test_a_broker_is_registered_when_its_epoch_is_newer_than_at_the_last_start() -> None:
+    partition = PartitionState(
+        topic="t",
+        partition=0,
+        replicas=(1, 2),
+        leader=1,
+        leader_epoch=0,
+        partition_epoch=0,
+        isr=(1,),
+    )
+    broker = BrokerState(broker=2, broker_epoch=7, fenced=True, in_controlled_shutdown=False)
+    metadata = CommittedMetadata(partitions={"t-0": partition}, brokers={2: broker})
+    wait = Wait(registered=(2,))
+    assert wait.holds(metadata, "t-0", broker_epochs={2: 6})
+    assert not wait.holds(metadata, "t-0", broker_epochs={2: 7})
+    assert not Wait(registered=(3,)).holds(metadata, "t-0")
