@@ -7,13 +7,16 @@ cases of earlier texts are counted on their own.
 """
 
 import argparse
+import multiprocessing
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 
 from rich.console import Console
 from rich.table import Table
 
+from tests.evidence.cases import Cases
 from tests.evidence.kinds import KINDS
 from tests.evidence.ledger import Entry, add, digest, entries
 
@@ -23,30 +26,39 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.evidence", description=__doc__)
     parser.add_argument("kind", nargs="?", choices=[*KINDS, ""], default="")
     parser.add_argument("--count", type=int, default=10_000, help="how many cases more")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes")
     parser.add_argument("--report", action="store_true", help="print what was judged so far")
     options = parser.parse_args(arguments)
     if options.report or not options.kind:
         return report(entries())
-    return gather(options.kind, options.count)
+    return gather(options.kind, options.count, options.jobs)
 
 
-def gather(kind_id: str, count: int) -> int:
-    """Judges `count` cases that no entry has; returns 1 if one of them is wrong."""
+def gather(kind_id: str, count: int, jobs: int = 1) -> int:
+    """Judges `count` cases that no entry has, in some processes; returns 1 if one of them is wrong."""
     kind = KINDS[kind_id]
     wrong = done = 0
     began = time.monotonic()
-    while done < count:
-        first = max((one.stop for one in entries() if one.kind == kind_id), default=0)
-        size = min(kind.chunk, count - done)
-        cases = kind.judge(first, size)
-        add(kind_id, kind, first, size, cases)
-        for line in cases.wrong:
-            print(line, flush=True)
-        wrong += len(cases.wrong)
-        done += size
-        rate = done / (time.monotonic() - began)
-        print(f"{kind_id}: {done} of {count}, {rate:.1f}/s, {wrong} wrong", file=sys.stderr)
+    start = max((one.stop for one in entries() if one.kind == kind_id), default=0)
+    firsts = range(start, start + count, kind.chunk)
+    sizes = [min(kind.chunk, start + count - first) for first in firsts]
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        chunks = pool.map(judge, [kind_id] * len(sizes), firsts, sizes)
+        # In the order of the cases, so that what an interruption leaves has no gaps.
+        for first, size, cases in zip(firsts, sizes, chunks, strict=True):
+            add(kind_id, kind, first, size, cases)
+            for line in cases.wrong:
+                print(line, flush=True)
+            wrong += len(cases.wrong)
+            done += size
+            rate = done / (time.monotonic() - began)
+            print(f"{kind_id}: {done} of {count}, {rate:.1f}/s, {wrong} wrong", file=sys.stderr)
     return 1 if wrong else 0
+
+
+def judge(kind_id: str, first: int, count: int) -> Cases:
+    """Judges some cases of a kind."""
+    return KINDS[kind_id].judge(first, count)
 
 
 def report(kept: list[Entry]) -> int:
