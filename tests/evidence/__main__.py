@@ -16,8 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from rich.console import Console
 from rich.table import Table
 
-from tests.evidence.cases import Cases
-from tests.evidence.kinds import KINDS
+from tests.evidence.kinds import KINDS, judge
 from tests.evidence.ledger import Entry, add, digest, entries
 
 
@@ -54,11 +53,6 @@ def gather(kind_id: str, count: int, jobs: int = 1) -> int:
             rate = done / (time.monotonic() - began)
             print(f"{kind_id}: {done} of {count}, {rate:.1f}/s, {wrong} wrong", file=sys.stderr)
     return 1 if wrong else 0
-
-
-def judge(kind_id: str, first: int, count: int) -> Cases:
-    """Judges some cases of a kind."""
-    return KINDS[kind_id].judge(first, count)
 
 
 def report(kept: list[Entry]) -> int:

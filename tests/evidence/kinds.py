@@ -221,3 +221,8 @@ KINDS: dict[str, Kind] = {
         parts=_BROKER,
     ),
 }
+
+
+def judge(kind_id: str, first: int, count: int) -> Cases:
+    """Judges some cases of a kind; here, because a process that is spawned does not import `__main__`."""
+    return KINDS[kind_id].judge(first, count)
