@@ -53,7 +53,8 @@ def test_transactions_survive_a_power_cut_and_an_isolation_on_hosts(
     code = main([str(word) for word in (*words, *options)])
     output = json.loads(capsys.readouterr().out)
     assert (code, output["verdict"]) == (0, "valid"), output["reasons"]
-    counted = output["coverage"]
+    verdict = json.loads((Path(output["directory"]) / "verdict.json").read_text())
+    counted = verdict["coverage"]
     assert counted["producer_transactions_committed"] > 10
     assert counted["producer_transactions_aborted"] > 3
     assert counted["positions_committed"] > 0
