@@ -297,6 +297,15 @@ def spans(data: bytes, *, verify_crc: bool) -> list[BatchSpan]:
     return found
 
 
+def end_offset_of(data: bytes) -> int | None:
+    """Returns the offset behind the last batch of a run of batches that a log has checked; None if there is none."""
+    position, last = 0, None
+    while position < len(data):
+        last = position
+        position += size_at(data, position)
+    return None if last is None else header_at(data, last).last_offset + 1
+
+
 def stamp(batch: bytes, *, base_offset: int, leader_epoch: int) -> bytes:
     """Returns the batch with its place in a log written into it; the checksum stays valid.
 

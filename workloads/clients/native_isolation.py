@@ -28,6 +28,8 @@ def visible_batches(fetched: Sequence[Batch], aborted_transactions: Iterable[Any
         fetched: Batches in the order of their offsets.
         aborted_transactions: What the response lists; none if the consumer reads uncommitted records.
     """
+    if not any([header.attributes for header, _ in fetched]):
+        return list(fetched)  # neither markers nor transactions, as most of the time
     waiting = sorted(
         ((one.first_offset, one.producer_id) for one in aborted_transactions), reverse=True
     )

@@ -7,7 +7,7 @@ compacted only batches that are whole in both are compared.
 
 from system_under_test.log.log import Log
 from system_under_test.protocol.batch_rewrite import DELETE_HORIZON_BIT
-from system_under_test.protocol.record_batch import BatchSpan, spans
+from system_under_test.protocol.record_batch import BatchSpan, end_offset_of, spans
 
 COMPARED_BYTES = 1 << 20
 """How much of two logs is compared at once."""
@@ -45,8 +45,8 @@ def first_difference(log: Log, other: Log, start: int, below: int) -> int | None
 
 def _end_of(data: bytes, if_empty: int) -> int:
     """Returns the offset behind the last batch of what was read."""
-    found = spans(data, verify_crc=False)
-    return found[-1].base_offset + found[-1].offset_count if found else if_empty
+    found = end_offset_of(data)
+    return if_empty if found is None else found
 
 
 def _differing_batch(data: bytes, other_data: bytes) -> int | None:
