@@ -298,7 +298,7 @@ def spans(data: bytes, *, verify_crc: bool) -> list[BatchSpan]:
 
 
 def end_offset_of(data: bytes) -> int | None:
-    """Returns the offset behind the last batch of a run of batches that a log has checked; None if there is none."""
+    """Returns the offset behind the last of some checked batches; None if there are none."""
     position, last = 0, None
     while position < len(data):
         last = position
