@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from checkers.anomalies import ANOMALIES
 from checkers.kernels.compose import by_partition, judge_run
-from checkers.planting import PLANTS, UNPLANTED, CannotPlantError, Copy, Plant
-from harness.contracts.run_context import RunContext
+from checkers.planting.copy import CannotPlantError, Copy
+from checkers.planting.table import PLANTS, UNPLANTED, Plant
+from harness.contracts.run_context import SESSION_CHECKER, RunContext
 from harness.contracts.verdict import Validity, Verdict
 from harness.errors import UsageError
 from harness.history.schema import PARTITIONED_TABLES, TABLES
@@ -94,8 +95,8 @@ def _operation_count(rows: Tables) -> int:
 
 def _try(plant: Plant, sound: list[tuple[Tables, Verdict]], context: RunContext) -> PlantResult:
     """Plants one anomaly into the first partition that it can be planted into."""
-    reason = ""
-    for tables, before in sound:
+    reason = _unsuitable(plant, context)
+    for tables, before in () if reason else sound:
         if plant.needs_operations and not _operation_count(tables):
             reason = reason or "it has no operations outside of transactions"
             continue
@@ -119,6 +120,16 @@ def _try(plant: Plant, sound: list[tuple[Tables, Verdict]], context: RunContext)
     return PlantResult(
         anomaly=plant.anomaly, what=plant.what, outcome=Outcome.NOT_PLANTED, detail=reason
     )
+
+
+def _unsuitable(plant: Plant, context: RunContext) -> str:
+    """Returns why the checkers cannot find an anomaly in such a run; "" if they can."""
+    is_idempotent = SESSION_CHECKER in context.checkers
+    if plant.needs_sessions and not is_idempotent:
+        return "its producers are not idempotent"
+    if plant.needs_single_attempts and is_idempotent:
+        return "its producers are idempotent, so an attempt that was sent again may have been at the hole"
+    return ""
 
 
 def _of_level(verdict: Verdict, anomaly: str) -> list[str]:

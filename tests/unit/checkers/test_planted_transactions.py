@@ -1,8 +1,8 @@
 """What the self-test plants into a valid run of the workload `transactions` is found."""
 
-from checkers.planting import PLANTS
+from checkers.planting.table import PLANTS
+from checkers.planting.transactions import CHANGES
 from checkers.selftest import Outcome, self_test
-from checkers.transaction_planting import CHANGES
 from harness.contracts.verdict import Judgement, Validity
 from tests.anomalies.recorded_transactions import CONTEXT, A, Events, producer, valid_run
 

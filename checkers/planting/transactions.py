@@ -1,4 +1,4 @@
-"""Anomalies of transactions planted into a copy of a valid history; `checkers.planting` lists them.
+"""Anomalies of transactions planted into a copy of a valid history; `table.py` lists them.
 
 A plant changes rows of `transaction_events`. Indexes of events are made four times as large first, so that there
 is room for a row between any two.

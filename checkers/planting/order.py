@@ -1,0 +1,95 @@
+"""Plants in the order and the time of what clients saw."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+from checkers.planting.copy import Copy, Row, end_ns, neighbours, some, swap
+
+
+def _invert(copy: Copy) -> None:
+    swap(copy, *neighbours(copy))
+
+
+def _read_early(copy: Copy) -> None:
+    first = min(row["invoked_ns"] for row in copy.operations.values())
+    append, poll = some(
+        [
+            (append, poll)
+            for append in copy.acked()
+            if append["invoked_ns"] > first + 1
+            for poll in copy.polls(final=False, count_min=1)
+            if copy.read(poll)[-1]["value"] == append["op_index"]
+            and append["op_index"] not in _sent_together(copy, copy.read(poll)[-2:])
+        ],
+        "poll before the final phase that ended with an acknowledged record",
+    )
+    poll["invoked_ns"] = append["invoked_ns"] - 2
+    poll["completed_ns"] = append["invoked_ns"] - 1
+
+
+def _sent_together(copy: Copy, records: list[Row]) -> set[int]:
+    """Returns the appends of two neighbouring records if they began at one time, as those of a batch do."""
+    appends = [copy.operations.get(record["value"]) for record in records]
+    began = [append["invoked_ns"] for append in appends if append is not None]
+    return {record["value"] for record in records} if len(set(began)) < len(began) else set()
+
+
+def _insert_late(copy: Copy) -> None:
+    append = some(copy.acked()[:-1], "acknowledged record below another one")
+    last_ns = end_ns(copy)
+    append["invoked_ns"], append["completed_ns"] = last_ns + 1, last_ns + 2
+
+
+def _poll_below(copy: Copy) -> None:
+    poll = some(copy.polls(count_min=2), "poll that returned two records")
+    poll["position"] = copy.read(poll)[-1]["offset"]
+
+
+def _shuffle(copy: Copy) -> None:
+    rows = copy.read(some(copy.polls(count_min=2), "poll that returned two records"))
+    rows[0], rows[-1] = rows[-1], rows[0]
+
+
+def _stale(copy: Copy) -> None:
+    append, observation = _observed_later(copy)
+    copy.set_end(observation, append["offset"])
+
+
+def _lost_ack(copy: Copy) -> None:
+    append, observation = _observed_later(copy)
+    copy.drop_record(append["op_index"], copy.polls())
+    copy.set_end(observation, append["offset"])
+
+
+def _observed_later(copy: Copy) -> tuple[Row, Row]:
+    acked = copy.acked()[:-1]
+    pairs = [
+        (append, row)
+        for row in copy.latest()
+        for append in acked[-1:]
+        if append["completed_ns"] < row["invoked_ns"]
+    ]
+    pair: tuple[Row, Row] = some(pairs, "observation of the log end after an acknowledged append")
+    return pair
+
+
+def _regress(copy: Copy) -> None:
+    pairs = [
+        (first, second)
+        for first, second in pairwise(copy.latest())
+        if first["completed_ns"] < second["invoked_ns"] and first["offset"] > 0
+    ]
+    first, second = some(pairs, "two observations of the log end, one after the other")
+    copy.set_end(second, first["offset"] - 1)
+
+
+CHANGES: tuple[tuple[str, str, Callable[[Copy], object]], ...] = (
+    ("order-inversion", "an append is before one that was acknowledged earlier", _invert),
+    ("future-read", "a record is read before its append began", _read_early),
+    ("late-insert", "an append begins after a larger offset was read", _insert_late),
+    ("nonmonotonic-poll", "a poll returns a record below its position", _poll_below),
+    ("unordered-poll", "a poll returns its records in another order", _shuffle),
+    ("stale-end", "a log end is at an offset acknowledged before", _stale),
+    ("lost-ack", "likewise, and the record is in no read", _lost_ack),
+    ("end-regression", "a log end is below an earlier one", _regress),
+)

@@ -1,0 +1,45 @@
+"""Plants in what one producer sent: the order of its records, and gaps in a session of an idempotent producer."""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+from checkers.planting.copy import Copy, Row, forget, some, swap
+
+
+def _sent_in_order(copy: Copy) -> Iterator[tuple[Row, Row]]:
+    """Yields two appends that a process sent one after the other, if they are in that order in the log."""
+    of_process: dict[int, list[Row]] = {}
+    for append in sorted(copy.acked(), key=lambda row: int(row["op_index"])):
+        of_process.setdefault(append["process"], []).append(append)
+    for appends in of_process.values():
+        yield from (pair for pair in pairwise(appends) if pair[0]["offset"] < pair[1]["offset"])
+
+
+def _swap_sends(copy: Copy) -> None:
+    swap(copy, *some(list(_sent_in_order(copy)), "two acknowledged appends of one process"))
+
+
+def _reorder(copy: Copy) -> None:
+    together = [
+        (first, second)
+        for first, second in _sent_in_order(copy)
+        if second["invoked_ns"] < first["completed_ns"]
+    ]
+    swap(copy, *some(together, "two acknowledged appends that a process had in flight together"))
+
+
+def _leave_gap(copy: Copy) -> None:
+    pairs = list(_sent_in_order(copy))
+    missing, _ = some(pairs, "two acknowledged appends of one process")
+    copy.drop_record(missing["op_index"], copy.polls())
+    forget(missing)
+
+
+OF_SESSIONS = frozenset({"out-of-sequence", "producer-gap"})
+"""What is judged only if the run declares that its producers are idempotent."""
+CHANGES: tuple[tuple[str, str, Callable[[Copy], object]], ...] = (
+    ("nonmonotonic-send", "two appends of one process change places", _swap_sends),
+    ("reordered-send", "two appends that were in flight together change places", _reorder),
+    ("out-of-sequence", "two records of one session change places", _swap_sends),
+    ("producer-gap", "a session's record is missing, and its next one is there", _leave_gap),
+)

@@ -1,0 +1,86 @@
+"""Anomalies planted into a copy of a valid history, to see whether the checkers find them.
+
+A plant changes as few rows as its anomaly needs, as a faulty system would have: a poll that lacks a record also
+counts one record less. Most plants cause further anomalies (a record that is gone was also skipped); what counts
+is whether the planted one is among those that are found.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from checkers.planting import order, other_tables, records, sessions, transactions
+from checkers.planting.copy import CannotPlantError, Copy
+from checkers.planting.sessions import OF_SESSIONS
+from checkers.planting.transactions import NothingToChangeError, Transactions
+from checkers.transaction_anomalies import OF_TRANSACTIONS
+
+
+def _of_transactions(change: Callable[[Transactions], object]) -> Callable[[Copy], object]:
+    def changed(copy: Copy) -> None:
+        try:
+            change(Transactions(copy.transaction_events))
+        except NothingToChangeError as nothing:
+            raise CannotPlantError(str(nothing)) from None
+
+    return changed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plant:
+    """One anomaly and how it is planted.
+
+    Attributes:
+        anomaly: Identifier from `checkers.anomalies`.
+        what: What is changed, as a sentence.
+        change: Changes the copy; raises `CannotPlantError` if the history has nothing to change.
+    """
+
+    anomaly: str
+    what: str
+    change: Callable[[Copy], object]
+
+    @property
+    def needs_operations(self) -> bool:
+        """Whether it changes what clients did outside of transactions."""
+        return self.anomaly not in OF_TRANSACTIONS
+
+    @property
+    def needs_sessions(self) -> bool:
+        """Whether it is judged only if the run declares that its producers are idempotent."""
+        return self.anomaly in OF_SESSIONS
+
+    @property
+    def needs_single_attempts(self) -> bool:
+        """Whether idempotent producers hide it: one of their earlier attempts may have been at a hole."""
+        return self.anomaly in records.OF_HOLES
+
+    @property
+    def needs_level(self) -> bool:
+        """Whether the anomaly is reported only while nothing else breaks its level (`free_appends.py`)."""
+        return self.anomaly == "unplaced-below-end"
+
+
+PLANTS: tuple[Plant, ...] = tuple(
+    Plant(anomaly=anomaly, what=what, change=change)
+    for anomaly, what, change in (
+        *records.CHANGES,
+        *order.CHANGES,
+        *sessions.CHANGES,
+        *other_tables.CHANGES,
+        *(
+            (anomaly, what, _of_transactions(change))
+            for anomaly, what, change in transactions.CHANGES
+        ),
+    )
+)
+"""One plant for every anomaly that a history of the built-in workloads can have."""
+
+UNPLANTED: dict[str, str] = {
+    "slow-recovery": "it depends on a limit, which is not a matter of the history",
+    "stuck": "it needs a run whose final phase did not end",
+    **dict.fromkeys(
+        sorted(OF_TRANSACTIONS - {anomaly for anomaly, _, _ in transactions.CHANGES}),
+        "Kafka allows it, or only transactions on lists can have it",
+    ),
+}
+"""The other anomalies, and why there is no plant."""
