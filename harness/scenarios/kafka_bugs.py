@@ -182,7 +182,7 @@ def _b34() -> Scenario:
         inject("stop-b4", "stop", "b4"),
         Wait(fenced=(4,), isr=(1,)),
         inject("cancel", "reassign", partition=f"{TOPIC}-0", replicas=()),
-        # Its registration is clean. It is no replica any more, so it deletes its log.
+        # Its registration is clean. It is no replica any more, so it moves its log aside.
         start(4),
         Wait(unfenced=(4,)),
         cut_off(4),
