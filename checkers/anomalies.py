@@ -85,8 +85,8 @@ _ROWS = (
     (
         "committed-offset-regressed",
         "durability",
-        "A consumer group's commit was acknowledged; afterwards the coordinator reported a smaller committed"
-        " offset that no unresolved commit explains.",
+        "A consumer group's commit was acknowledged, or reported by the coordinator; afterwards the coordinator"
+        " reported a smaller committed offset that no unresolved commit explains.",
         "observations",
         _GROUP,
     ),

@@ -19,6 +19,7 @@ from checkers.anomalies import ANOMALIES, LEVELS
 from checkers.kernels.history import INF_NS, is_word
 from checkers.kernels.left_out import NOTHING, LeftOut
 from checkers.kernels.levels import levels_of
+from checkers.kernels.measures import was_in_force
 from checkers.kernels.partition_tables import PartitionTables, empty_table
 from checkers.kernels.refusals import int_column, text_column
 from checkers.kernels.vacuous_facts import (
@@ -418,6 +419,7 @@ def _windows(faults: pa.Table) -> list[tuple[int, int]]:
             INF_NS if row["healed_ns"] is None else row["healed_ns"],
         )
         for row in _harmful(faults)
+        if was_in_force(row)
     ]
 
 

@@ -1,8 +1,9 @@
 """What consumer groups promise, judged from the table `group_events` and from what members read.
 
 - *A committed offset does not go back* (`committed-offset-regressed`): an offset that the coordinator reports as
-  committed is not below an offset whose commit was acknowledged before the member requested it. A commit without a
-  clear response may be applied late, even after a later commit, so an offset with such a commit is believed.
+  committed is not below an offset whose commit was acknowledged before the member requested it, or that the
+  coordinator had reported before. A commit without a clear response may be applied late, even after a later
+  commit, so an offset with such a commit is believed.
 - *One owner* (`double-ownership`): in one generation of the group a partition is assigned to one member. A member
   that has not noticed yet that it lost a partition is of an older generation, so it counts as no owner.
 - *At least once* (`group-skipped-record`): every record of the final log below the committed offset was delivered
@@ -46,13 +47,15 @@ from harness.history.schema import COORDINATOR_STATES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regression:
-    """A committed offset below an acknowledged commit.
+    """A committed offset below one that was known to be committed.
 
     Attributes:
-        acknowledged: The largest offset whose commit was acknowledged before the request.
+        acknowledged: The largest offset whose commit was acknowledged before the request, or that the coordinator
+            had reported before it.
         seen: The offset in the response; negative for none.
         sent_ns: When the commit was sent, 0 if that was not recorded.
-        acknowledged_ns, seen_ns: When the acknowledgement and the response arrived.
+        acknowledged_ns, seen_ns: When the first proof of the commit, and the response, arrived.
+        was_reported: Whether the first proof is a report of the coordinator, not an acknowledgement.
     """
 
     acknowledged: int
@@ -60,6 +63,7 @@ class Regression:
     sent_ns: int
     acknowledged_ns: int
     seen_ns: int
+    was_reported: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +90,7 @@ class GroupFacts:
     Attributes:
         group: Its name.
         members: Process numbers of its members.
-        committed: The largest offset whose commit was acknowledged, -1 for none.
+        committed: The largest offset whose commit was acknowledged, or that the coordinator reported; -1 for none.
         regressions: In the order in which they were seen.
         assignments, commits: How many there were; of commits, how many were acknowledged.
         second_owners: In the order in which they were assigned.
@@ -142,11 +146,13 @@ def _facts(group: str, events: pa.Table) -> GroupFacts:
     is_sent, is_acked = is_word(kind, "commit-sent"), is_word(kind, "commit-acknowledged")
     is_request, is_seen = is_word(kind, "committed-asked"), is_word(kind, "committed-seen")
     at_ns = events.column("at_ns").to_numpy()
-    acked_index, acked_offset = index[is_acked], offset[is_acked]
-    largest = np.maximum.accumulate(acked_offset)
+    # What the coordinator reports is committed, whether or not the commit was acknowledged.
+    is_proof = is_acked | (is_seen & (offset >= 0))
+    proof_index, proof_offset = index[is_proof], offset[is_proof]
+    largest = np.maximum.accumulate(proof_offset)
     request = events.column("refers_to").to_numpy()[is_seen]
-    # How many commits were acknowledged before each request; a request that is not in the record proves nothing.
-    count = np.searchsorted(acked_index, request, side="left")
+    # How many commits were proven before each request; a request that is not in the record proves nothing.
+    count = np.searchsorted(proof_index, request, side="left")
     count[~np.isin(request, index[is_request])] = 0
     at_least = np.append(-1, largest)[count]
     regressions = []
@@ -156,24 +162,25 @@ def _facts(group: str, events: pa.Table) -> GroupFacts:
         if int((is_sent & is_same).sum()) > int((is_acked & is_same).sum()):
             continue  # a commit of this offset had no clear response: it may have been applied late
         acknowledged = int(at_least[row])
-        first = int(np.flatnonzero(acked_offset == acknowledged)[0])
-        sent = at_ns[is_sent & (offset == acknowledged) & (index < acked_index[first])]
+        first = int(np.flatnonzero(proof_offset == acknowledged)[0])
+        sent = at_ns[is_sent & (offset == acknowledged) & (index < proof_index[first])]
         regressions.append(
             Regression(
                 acknowledged=acknowledged,
                 seen=seen,
                 sent_ns=int(sent.min()) if len(sent) else 0,
-                acknowledged_ns=int(at_ns[is_acked][first]),
+                acknowledged_ns=int(at_ns[is_proof][first]),
                 seen_ns=int(at_ns[is_seen][row]),
+                was_reported=bool(is_seen[is_proof][first]),
             )
         )
     return GroupFacts(
         group=group,
         members=np.unique(events.column("process").to_numpy()),
-        committed=int(acked_offset.max(initial=-1)),
+        committed=int(proof_offset.max(initial=-1)),
         regressions=tuple(regressions),
         assignments=int(is_word(kind, "assigned").sum()),
-        commits=len(acked_index),
+        commits=int(is_acked.sum()),
         second_owners=_second_owners(events.filter(is_word(kind, "assigned"))),
     )
 
@@ -382,12 +389,17 @@ def _regressed(facts: GroupFacts, outcome: I8, context: RunContext) -> list[Chec
         chosen = np.flatnonzero(outcome == result)
         first = facts.regressions[int(chosen[0])]
         seen = f"offset {first.seen}" if first.seen >= 0 else "nothing"
+        before = (
+            f"the coordinator reported that offset {first.acknowledged} is committed"
+            if first.was_reported
+            else f"a commit of offset {first.acknowledged} was acknowledged"
+        )
         findings.append(
             _finding(
                 "committed-offset-regressed",
                 len(chosen),
-                f"group {facts.group}: a commit of offset {first.acknowledged} was acknowledged, and afterwards"
-                f" the coordinator reported that {seen} is committed",
+                f"group {facts.group}: {before}, and afterwards the coordinator reported that {seen} is"
+                " committed",
                 context,
                 result,
             )

@@ -86,6 +86,7 @@ class Facts:
             unknown), `seen` means that a read returned it, `occupied` that a record is known to be there.
         acked, acked_place: positions of the appends acknowledged at an offset, and their places.
         pinned, pinned_place: appends of unknown outcome that a read revealed, once per place.
+        copies, copies_place: acknowledged appends that a read revealed at other offsets, once per place.
         append_read: per append, whether any read returned its value.
         append_weak: per append, whether it is acknowledged with acks=1 and was never read.
         gap_first, gap_last: offsets [first, last) that a read skipped.
@@ -99,6 +100,8 @@ class Facts:
     acked_place: I64
     pinned: I64
     pinned_place: I64
+    copies: I64
+    copies_place: I64
     append_read: Bools
     append_weak: Bools
     gap_first: I64
@@ -155,6 +158,7 @@ def derive_facts(
     append_read[acked] = seen[acked_place] & ~lost_race
     append_read[odd.append[odd.append >= 0]] = True
     pinned, pinned_place = _revealed(history, places, odd)
+    copies, copies_place = _copies(history, places, odd)
     occupied = value != NONE
     if history.left_out:
         append_read[acked] |= history.left_out.covers(history.append_offset[acked])
@@ -183,6 +187,8 @@ def derive_facts(
         acked_place=acked_place,
         pinned=pinned,
         pinned_place=pinned_place,
+        copies=copies,
+        copies_place=copies_place,
         append_read=append_read,
         append_weak=append_weak,
         gap_first=gap_first,
@@ -210,6 +216,15 @@ def _revealed(history: PartitionHistory, places: Places, odd: _OddReads) -> tupl
         append = np.concatenate((append, more[known]))
         place = np.concatenate((place, places.existing(offset)))
     return append, place
+
+
+def _copies(history: PartitionHistory, places: Places, odd: _OddReads) -> tuple[I64, I64]:
+    """Returns acknowledged appends that a read revealed at other offsets, and these places."""
+    rows = np.flatnonzero(odd.append >= 0)
+    rows = rows[history.append_status[odd.append[rows]] == OK_AT]
+    append, place = odd.append[rows], odd.place[rows]
+    elsewhere = history.append_offset[append] != places.offset(place)
+    return append[elsewhere], place[elsewhere]
 
 
 def _places(history: PartitionHistory, acked: I64, start: int) -> Places:

@@ -65,6 +65,7 @@ class FindingJudge:
             clock_error_ns=context.clock_error_ns,
             log_start_offset=context.log_start_offset,
             sent_again=SESSION_CHECKER in context.checkers,
+            sent_twice=context.at_least_once,
         )
         self._hidden = HiddenFindings(report.history, self._excuses, elections, self._options)
 

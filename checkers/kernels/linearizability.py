@@ -57,6 +57,8 @@ class Options:
         clock_error_ns: Largest difference between two clocks that stamped operations.
         log_start_offset: Facts below it are dropped (retention).
         sent_again: Whether idempotent producers may have sent appends again, to another leader.
+        sent_twice: Whether producers without idempotence sent appends again. A record at a second offset is then a
+            further effect of its append, and an offset without a known record may be one.
         log_starts: When the log start moved, and where to (`checkers.kernels.retention`).
     """
 
@@ -64,6 +66,7 @@ class Options:
     clock_error_ns: int = 0
     log_start_offset: int = 0
     sent_again: bool = False
+    sent_twice: bool = False
     log_starts: LogStarts = ()
 
 
@@ -96,21 +99,23 @@ def check_history(history: PartitionHistory, options: Options | None = None) -> 
     facts, findings = derive_facts(
         history, log_start_offset=options.log_start_offset, sparse=options.sparse
     )
-    real_time = check_real_time(history, facts, clock_error_ns=options.clock_error_ns)
+    real_time = check_real_time(
+        history, facts, clock_error_ns=options.clock_error_ns, sent_twice=options.sent_twice
+    )
     free, holes = check_free_appends(
         history,
         facts,
         sparse=options.sparse,
         clock_error_ns=options.clock_error_ns,
         holds=holding(real_time),
-        sent_again=options.sent_again,
+        sent_again=options.sent_again or options.sent_twice,
     )
     if findings or real_time or free:
         reading = Reading(
             sparse=options.sparse,
             clock_error_ns=options.clock_error_ns,
             log_start_offset=options.log_start_offset,
-            sent_again=options.sent_again,
+            sent_again=options.sent_again or options.sent_twice,
         )
         free = weighed(history, facts, free, reading)
     findings += [

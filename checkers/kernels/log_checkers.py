@@ -84,6 +84,7 @@ def log_of(tables: Mapping[str, pa.Table], context: RunContext) -> PartitionRepo
             clock_error_ns=context.clock_error_ns,
             log_start_offset=context.log_start_offset,
             sent_again=SESSION_CHECKER in context.checkers,
+            sent_twice=context.at_least_once,
         )
         return check_tables(
             tables["operations"],

@@ -144,8 +144,14 @@ def heals_of(faults: pa.Table) -> list[int]:
     return sorted({row["healed_ns"] for row in _injected(faults) if row["healed_ns"] is not None})
 
 
+def was_in_force(fault: Mapping[str, Any]) -> bool:
+    """Returns whether a fault was injected at all: it had targets or an effect, and injecting it did not fail."""
+    return not fault["failed"] and bool(fault["resolved"] or fault["took_effect"])
+
+
 def _injected(faults: pa.Table) -> list[dict[str, Any]]:
-    return [row for row in faults.to_pylist() if not row["heals"] and not row["failed"]]
+    # Nothing heals a fault that was never in force.
+    return [row for row in faults.to_pylist() if not row["heals"] and was_in_force(row)]
 
 
 def recoveries_by(faults: pa.Table, append_after: TimeTo, poll_after: TimeTo) -> list[Recovery]:

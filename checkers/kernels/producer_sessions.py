@@ -2,8 +2,8 @@
 
 A leader accepts a batch of an idempotent producer only if its sequence number follows that of the batch before
 it. So the records of one session (one producer id and epoch, one partition) are in the log in the order in which
-they were sent, whatever became of their responses (`out-of-sequence`), and a record that was acknowledged proves
-that everything sent before it was appended as well (`producer-gap`).
+they were sent, whatever became of their responses (`out-of-sequence`), and a record that is in the log proves that
+everything sent before it was appended as well (`producer-gap`), whether it was acknowledged or only read.
 
 A run whose producers are idempotent names the checker `idempotent-producer`. It states that each of its processes
 is one session: one producer id and epoch, sequence numbers in the order of invocation, `fail` only for records
@@ -84,8 +84,11 @@ def check_gaps(history: PartitionHistory, facts: Facts, final: FinalLog) -> Find
     appends = np.flatnonzero(is_sent)
     order = np.argsort(process_codes(history.append_process[appends]), kind="stable")
     appends = appends[order]
-    stays = (history.append_status[appends] == OK_AT) & final.present[appends]
-    stays &= history.append_offset[appends] >= facts.places.start
+    # Where each record is; of one that a read revealed, the lowest place.
+    offset = np.where(history.append_status == OK_AT, history.append_offset, INF_NS)
+    np.minimum.at(offset, facts.pinned, facts.places.offset(facts.pinned_place))
+    stays = final.present[appends] & (offset[appends] < INF_NS)
+    stays &= offset[appends] >= facts.places.start
     missing = (history.append_status[appends] == INFO) & ~facts.append_read[appends]
     # The first record at or after each row that is in the log, to be of the same process.
     position = np.where(stays, np.arange(len(appends)), len(appends))
@@ -98,7 +101,7 @@ def check_gaps(history: PartitionHistory, facts: Facts, final: FinalLog) -> Find
         "producer-gap",
         history.append_op[first],
         second=history.append_op[second],
-        other=history.append_offset[second],
+        other=offset[second],
         since_ns=history.append_inv[first],
         gap_ns=history.append_inv[second] - history.append_inv[first],
     )

@@ -114,15 +114,22 @@ def not_after(history: PartitionHistory, facts: Facts) -> list[NotAfter]:
     return groups
 
 
-def not_before(history: PartitionHistory, facts: Facts) -> tuple[NotBefore, NotBefore]:
-    """Returns the facts "did not exist yet": those of appends, and those of observed log ends."""
+def not_before(
+    history: PartitionHistory, facts: Facts, *, sent_twice: bool = False
+) -> tuple[NotBefore, NotBefore]:
+    """Returns the facts "did not exist yet": those of appends, and those of observed log ends.
+
+    Args:
+        history: One partition.
+        facts: Derived from it.
+        sent_twice: Whether a record at a second offset is a further effect of its append, not an anomaly alone.
+    """
     places = facts.places
-    acked, pinned = facts.acked, facts.pinned
-    place = (
-        np.concatenate((facts.acked_place, facts.pinned_place))
-        if len(pinned)
-        else facts.acked_place
-    )
+    acked, pinned, pinned_place = facts.acked, facts.pinned, facts.pinned_place
+    if sent_twice:
+        pinned = np.concatenate((pinned, facts.copies))
+        pinned_place = np.concatenate((pinned_place, facts.copies_place))
+    place = np.concatenate((facts.acked_place, pinned_place)) if len(pinned) else facts.acked_place
     append = np.concatenate((acked, pinned)) if len(pinned) else acked
     ends = np.flatnonzero(history.end_offset >= places.start)
     return (
@@ -178,7 +185,11 @@ class _Violations:
 
 
 def check_real_time(
-    history: PartitionHistory, facts: Facts, *, clock_error_ns: int = 0
+    history: PartitionHistory,
+    facts: Facts,
+    *,
+    clock_error_ns: int = 0,
+    sent_twice: bool = False,
 ) -> list[Finding]:
     """Finds every operation that a later one contradicts (C6).
 
@@ -186,6 +197,7 @@ def check_real_time(
         history: One partition.
         facts: Derived from it.
         clock_error_ns: By how much two clocks of the run may differ; it only ever hides violations.
+        sent_twice: See `not_before`.
 
     Returns:
         Findings of level `order` and `fresh`; each operation that came first is listed once, with the latest
@@ -193,7 +205,7 @@ def check_real_time(
     """
     groups = not_after(history, facts)
     findings = []
-    for bounds in not_before(history, facts):
+    for bounds in not_before(history, facts, sent_twice=sent_twice):
         for violations in _violations(history, facts, groups, bounds, clock_error_ns):
             findings += (
                 _order_findings(violations)

@@ -106,21 +106,46 @@ def _reads_empty_text(operations: Sequence[Operation]) -> bool:
 def _doubted(
     verdict: Verdict, operations: Sequence[Operation], model: Model, options: ModelOptions
 ) -> Verdict:
-    """Returns an invalid verdict as unknown if it rests on an initial value that was not stated."""
+    """Returns an invalid verdict as unknown if it rests on an initial value that was not stated.
+
+    Every key may hold another value at first.
+    """
     if not isinstance(model, CasRegister | KeyValue):
         return verdict
+    objects: dict[Hashable, list[Operation]] = {}
+    for one in operations:
+        key: Hashable = model.partition_key(one) if isinstance(model, KeyValue) else None
+        objects.setdefault(key, []).append(one)
+    reasons = []
+    for mine in objects.values():
+        result = check_model(mine, model, time_limit_s=options.time_limit_s)
+        if result.validity != Validity.INVALID:
+            continue
+        reason = _other_beginning(mine, model, options)
+        if not reason:
+            return verdict
+        reasons.append(reason)
+    return replace(
+        verdict,
+        validity=Validity.UNKNOWN,
+        reasons=(*verdict.reasons, *dict.fromkeys(reasons)),
+    )
+
+
+def _other_beginning(
+    operations: Sequence[Operation], model: CasRegister | KeyValue, options: ModelOptions
+) -> str:
+    """Returns why operations of one object may be valid with another initial value; empty if they are not."""
     candidates = _observed_first(operations, model)
     for value in candidates[:INITIAL_VALUES_MAX]:
         other = check_model(
             operations, _with_initial(model, value), time_limit_s=options.time_limit_s
         )
         if other.validity != Validity.INVALID:
-            reason = f"it may be valid if the value is {shown(value)} at first; state what it is with --initial"
-            return replace(verdict, validity=Validity.UNKNOWN, reasons=(*verdict.reasons, reason))
+            return f"it may be valid if the value is {shown(value)} at first; state what it is with --initial"
     if len(candidates) > INITIAL_VALUES_MAX:
-        reason = "the value at first is not known; state it with --initial"
-        return replace(verdict, validity=Validity.UNKNOWN, reasons=(*verdict.reasons, reason))
-    return verdict
+        return "the value at first is not known; state it with --initial"
+    return ""
 
 
 def _observed_first(operations: Sequence[Operation], model: CasRegister | KeyValue) -> list[Any]:
@@ -135,16 +160,31 @@ def _observed_first(operations: Sequence[Operation], model: CasRegister | KeyVal
         if one.function in ("read", "get"):
             observed.append((key, one.invoked_ns, one.output))
             continue
+        if one.function == "append":
+            continue  # what was there at first stays there
         if one.function == "cas":
             observed.append((key, one.invoked_ns, one.input[1 if is_keyed else 0]))
         replaced_ns[key] = min(replaced_ns.get(key, one.completed_ns), one.completed_ns)
+    grows = {
+        model.partition_key(one) if isinstance(model, KeyValue) else None
+        for one in operations
+        if one.function == "append"
+    }
     values = {
-        to_edn(value): value
+        to_edn(beginning): beginning
         for key, invoked_ns, value in observed
         if key not in replaced_ns or invoked_ns < replaced_ns[key]
+        for beginning in _beginnings(value, grows=key in grows)
     }
     values.pop(to_edn(model.initial), None)
     return list(values.values())
+
+
+def _beginnings(value: Any, *, grows: bool) -> list[Any]:
+    """Returns the values that may have become a value by appending to them, itself first."""
+    if not grows or not isinstance(value, str):
+        return [value]
+    return [value[:length] for length in range(len(value), 0, -1)]
 
 
 def _model_shown_by(history: ForeignHistory) -> str:

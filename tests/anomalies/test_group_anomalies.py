@@ -167,6 +167,32 @@ def test_a_committed_offset_that_went_back_is_a_finding(seen: int) -> None:
         assert other.judgement == Judgement.FORBIDDEN
 
 
+@pytest.mark.parametrize("seen", [1, NOTHING_COMMITTED])
+def test_what_the_coordinator_reported_may_not_go_back_either(seen: int) -> None:
+    everything = delivery(30, (0, 0), (1, 1), (2, 2))
+    group = Group()
+    group.note("commit-sent", 3)  # its acknowledgement was lost
+    group.sees(3)
+    assert found(judged(group, everything)) == []
+    group.sees(seen)
+    (anomaly,) = found(judged(group, everything))
+    assert (anomaly.id, anomaly.judgement) == ("committed-offset-regressed", Judgement.FORBIDDEN)
+    assert "the coordinator reported that offset 3 is committed, and afterwards" in anomaly.sentence
+    explained = Group()
+    explained.note("commit-sent", seen)
+    explained.sees(3)
+    explained.sees(seen)
+    assert found(judged(explained, everything)) == []
+
+
+def test_an_offset_that_the_coordinator_reports_is_committed() -> None:
+    group = Group()
+    group.sees(3)
+    (anomaly,) = found(judged(group, delivery(30, (0, 0))))
+    assert (anomaly.id, anomaly.count) == ("group-skipped-record", 2)
+    assert found(judged(group, delivery(30, (0, 0), (1, 1), (2, 2)))) == []
+
+
 def test_every_observation_of_a_regressed_offset_counts() -> None:
     group = Group()
     group.commit(2)

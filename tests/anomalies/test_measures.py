@@ -129,6 +129,11 @@ def test_a_recovery_beyond_the_limit_is_an_anomaly_only_if_there_is_a_limit() ->
     assert not slow(judged(SLOW, 11, faults=faults))
 
 
+def test_a_fault_that_found_no_target_disturbs_no_recovery() -> None:
+    nowhere = fault(1 * MS, "kill", [], took_effect=False)
+    assert slow(judged(SLOW, 10, faults=[nowhere, cut(10, 50)]))
+
+
 @pytest.mark.parametrize(
     ("calls", "faults"),
     [

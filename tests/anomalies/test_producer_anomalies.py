@@ -90,6 +90,12 @@ def test_nothing_else_is_a_gap(calls: list[Call]) -> None:
     assert not found(calls)
 
 
+def test_a_record_that_was_read_proves_it_without_an_acknowledgement() -> None:
+    other = Call(op=9, kind="append", process=8, inv=50, res=51, offset=1)
+    (anomaly,) = found([sent(0, 1, None), sent(1, 2, None), other, *final_read(80, 1, 9)])
+    assert (anomaly.id, anomaly.judgement) == ("producer-gap", Judgement.FORBIDDEN)
+
+
 def test_every_missing_record_counts() -> None:
     calls = [sent(op, 1 + op, None) for op in range(3)]
     (anomaly,) = found([*calls, sent(3, 9, 0), sent(4, 11, 1), *final_read(80, 3, 4)])

@@ -195,6 +195,67 @@ def test_read_uncommitted_may_return_records_of_open_transactions() -> None:
     assert Judgement.FORBIDDEN not in judgements(verdict).values()
 
 
+@pytest.mark.parametrize("is_early", [True, False])
+def test_a_record_is_received_when_the_poll_returned_it_not_when_its_transaction_ends(
+    is_early: bool,
+) -> None:
+    events = Events()
+    one = producer(events, 1)
+    value = events.send(one, 0, A, 0)
+    if not is_early:
+        events.commit(one)
+    events.initialised(2, "processor")
+    other = events.begin(2, transactional_id="processor", group="g", isolation="read_committed")
+    events.poll(other, 0, A, [(0, value)])
+    if is_early:
+        events.commit(one)
+    output = events.send(other, 1, B, 0)
+    events.note(other, "offset", A, number=2, offset=1)
+    events.commit(other)
+    events.closing(a=[(0, value)], b=[(0, output)])
+    verdict = events.verdict()
+    assert verdict.validity is (Validity.INVALID if is_early else Validity.VALID)
+    assert ("precommitted-read" in judgements(verdict)) == is_early
+
+
+@pytest.mark.parametrize("events_of_it", [(), ("abort-asked",)])
+def test_a_record_whose_commit_was_never_requested_must_not_be_received(
+    events_of_it: tuple[str, ...],
+) -> None:
+    events = Events()
+    kept = producer(events, 2, "q")
+    known = events.send(kept, 0, B, 0)
+    events.commit(kept)
+    one = producer(events, 1)
+    value = events.send(one, 0, A, 0)
+    for event in events_of_it:
+        events.note(one, event)
+    events.read(7, A, (0, value))
+    events.closing(a=[(0, value)], b=[(0, known)])
+    verdict = events.verdict()
+    assert judgements(verdict)["precommitted-read"] is Judgement.FORBIDDEN
+    (anomaly,) = (a for a in verdict.anomalies if a.id == "precommitted-read")
+    assert anomaly.sentence.endswith("never requested its commit")
+
+
+def test_a_transaction_whose_record_an_aborted_consumer_received_has_committed() -> None:
+    events = Events()
+    kept = producer(events, 2, "q")
+    known = events.send(kept, 0, B, 0)
+    events.commit(kept)
+    one = producer(events, 1)
+    value = events.send(one, 0, A, 0)
+    events.note(one, "commit-asked")
+    events.note(one, "unknown")
+    events.initialised(3, "processor")
+    other = events.begin(3, transactional_id="processor", group="g", isolation="read_committed")
+    events.poll(other, 0, A, [(0, value)])
+    events.abort(other)
+    events.closing(b=[(0, known)])
+    verdict = events.verdict()
+    assert judgements(verdict) == {"lost-acked-write": Judgement.FORBIDDEN}
+
+
 def test_read_uncommitted_must_not_return_what_nobody_sent() -> None:
     events = Events()
     one = producer(events, 1)

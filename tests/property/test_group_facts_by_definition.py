@@ -56,19 +56,25 @@ def by_definition(group: str, events: list[Event]) -> GroupFacts:
     return GroupFacts(
         group=group,
         members=np.unique([e["process"] for e in mine]),
-        committed=max([-1, *(e["offset"] for e in acked)]),
-        regressions=tuple(regressions(mine, acked)),
+        committed=max([-1, *(e["offset"] for e in proofs(mine))]),
+        regressions=tuple(regressions(mine)),
         assignments=sum(e["event"] == "assigned" for e in mine),
         commits=len(acked),
         second_owners=tuple(second_owners(mine)),
     )
 
 
-def regressions(mine: list[Event], acked: list[Event]) -> list[Regression]:
+def proofs(mine: list[Event]) -> list[Event]:
+    """Returns the events that prove that an offset is committed."""
+    kinds = ("commit-acknowledged", "committed-seen")
+    return [e for e in mine if e["event"] in kinds and (e["event"] == kinds[0] or e["offset"] >= 0)]
+
+
+def regressions(mine: list[Event]) -> list[Regression]:
     found = []
     requests = {e["event_index"] for e in mine if e["event"] == "committed-asked"}
     for seen in (e for e in mine if e["event"] == "committed-seen"):
-        before = [e["offset"] for e in acked if e["event_index"] < seen["refers_to"]]
+        before = [e["offset"] for e in proofs(mine) if e["event_index"] < seen["refers_to"]]
         acknowledged = max(before, default=-1) if seen["refers_to"] in requests else -1
         if acknowledged < 0 or seen["offset"] >= acknowledged:
             continue
@@ -79,7 +85,7 @@ def regressions(mine: list[Event], acked: list[Event]) -> list[Regression]:
         ]
         if same.count("commit-sent") > same.count("commit-acknowledged"):
             continue
-        first = next(e for e in acked if e["offset"] == acknowledged)
+        first = next(e for e in proofs(mine) if e["offset"] == acknowledged)
         sent = [
             e["at_ns"]
             for e in mine
@@ -93,6 +99,7 @@ def regressions(mine: list[Event], acked: list[Event]) -> list[Regression]:
                 sent_ns=min(sent, default=0),
                 acknowledged_ns=first["at_ns"],
                 seen_ns=seen["at_ns"],
+                was_reported=first["event"] == "committed-seen",
             )
         )
     return found

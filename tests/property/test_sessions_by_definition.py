@@ -48,6 +48,9 @@ class Sessions:
     def gaps(self) -> Iterator[Instance]:
         if not self.losses.is_complete:
             return
+        places = {op: call.offset or 0 for op, call in self.known.acked.items()}
+        for op, offset in self.known.revealed:
+            places[op] = min(places.get(op, offset), offset)
         for op, call in self.appends.items():
             if call.outcome != "info" or op in self.known.read_values:
                 continue
@@ -56,7 +59,7 @@ class Sessions:
                 for later, other in self.appends.items()
                 if later > op
                 and other.process == call.process
-                and later in self.known.acked
+                and later in places
                 and later in self.losses.present
             )
             later = next(there, None)
@@ -65,7 +68,7 @@ class Sessions:
                     id="producer-gap",
                     first=op,
                     second=later,
-                    other=self.known.acked[later].offset or 0,
+                    other=places[later],
                     since_ns=call.inv,
                     gap_ns=self.appends[later].inv - call.inv,
                 )

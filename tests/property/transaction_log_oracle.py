@@ -65,7 +65,7 @@ def anomalies(history: History, *, is_read_committed: bool) -> Expected:
         or (
             is_read_committed
             and not is_aborted(t)
-            and any(r.sender is t and is_committed(r.reader) for r in records)
+            and any(r.sender is t and r.reader is not t for r in records)
         )
     ]
     content = _content(records, nodes)

@@ -1,6 +1,7 @@
 """Judges histories of transactions."""
 
 from collections import Counter
+from dataclasses import replace
 
 from checkers.kernels.evidence import seconds
 from checkers.kernels.history import NONE
@@ -11,9 +12,12 @@ from checkers.kernels.transactions.found import Found, Words
 from checkers.kernels.transactions.isolation import (
     KAFKA_READ_COMMITTED,
     KAFKA_READ_UNCOMMITTED,
+    SEPARATE_RULE,
     judged,
     needs_cycle_search,
+    promised_snapshots,
     require_level,
+    split_suffix,
 )
 from checkers.kernels.transactions.list_anomalies import list_anomalies
 from checkers.kernels.transactions.lists import list_edges, list_history
@@ -22,6 +26,7 @@ from checkers.kernels.transactions.log_closing import closing_anomalies, input_a
 from checkers.kernels.transactions.log_sequences import sequence_anomalies
 from checkers.kernels.transactions.logs import log_edges, log_history
 from harness.contracts.checker import CheckerReport
+from harness.contracts.verdict import Judgement
 
 _NOTHING_TESTED = "no transaction depends on what another one read or wrote, so nothing was tested"
 _KIND_NAMES = {WW: "ww", WR: "wr", RW: "rw", PROCESS: "process", REALTIME: "realtime"}
@@ -133,8 +138,16 @@ def report_of(
     }
     if needs_cycle_search(promise):
         reasons = (*reasons, *cycles.unknown_reasons)
+    findings = tuple(judged(item, promise, words) for item in found)
+    strength = promised_snapshots(promise)
+    is_g2 = [split_suffix(one.id)[0] == "G2-item" for one in findings]
+    if strength is not None and any(is_g2) and search.breaks_snapshots(strength):
+        findings = tuple(
+            replace(one, judgement=Judgement.FORBIDDEN, rule=SEPARATE_RULE) if is_item else one
+            for one, is_item in zip(findings, is_g2, strict=True)
+        )
     return CheckerReport(
-        findings=tuple(judged(item, promise, words) for item in found),
+        findings=findings,
         unknown_reasons=reasons,
         coverage=coverage,
     )

@@ -12,6 +12,7 @@ same holds if a fault destroyed data of a replica and one replica of some topic 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,6 +22,7 @@ from checkers.kernels.lawful_losses import may_lack_records
 from checkers.kernels.transactions.check import check_log_transactions
 from checkers.kernels.transactions.columns import Transaction, transactions_of
 from checkers.kernels.transactions.events import (
+    TRUSTED,
     Recorded,
     as_transactions,
     recorded_transactions,
@@ -33,6 +35,7 @@ from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement, Witness
 from harness.history.op import TransactionEvent
 
+PRECOMMITTED = "precommitted-read"
 NO_COMMIT = "no transaction committed in the whole run"
 NEVER_LOST = frozenset({"phantom-value", "impossible-offset", "future-read"})
 """What no lost data explains."""
@@ -57,7 +60,10 @@ class TransactionsChecker:
             return CheckerReport(unknown_reasons=(NO_COMMIT,), coverage=_coverage(recorded))
         report = _judged(recorded, context)
         stuck = standstill(tables, recorded, context)
-        findings = (*report.findings, *_taken_over(events, recorded), *([stuck] if stuck else ()))
+        found = report.findings
+        if not any(finding.id == PRECOMMITTED for finding in found):
+            found = (*found, *_received_early(recorded))
+        findings = (*found, *_taken_over(events, recorded), *([stuck] if stuck else ()))
         if _may_have_lost(tables, context):
             findings = tuple(_undecided(one) for one in findings)
         return replace(report, findings=findings, coverage=report.coverage | _coverage(recorded))
@@ -93,6 +99,61 @@ def _judged(recorded: Sequence[Recorded], context: RunContext) -> CheckerReport:
     more = tuple(finding for finding in other.findings if finding.id not in known)
     reasons = dict.fromkeys((*report.unknown_reasons, *other.unknown_reasons))
     return replace(report, findings=(*report.findings, *more), unknown_reasons=tuple(reasons))
+
+
+def _received_early(recorded: Sequence[Recorded]) -> tuple[CheckerFinding, ...]:
+    """Returns records that a consumer received before the commit of their transaction was requested.
+
+    The kernel knows when the transaction of the consumer ended; the table also has when each record was received.
+    Records of transactions that aborted are anomalies of their own.
+    """
+    sender_of = {value: one for one in recorded for value in one.sends}
+    bad: list[tuple[Recorded, Mapping[str, Any], Recorded]] = []
+    for reader in recorded:
+        if reader.is_uncommitted_read:
+            continue
+        for row in reader.polls:
+            sender = sender_of.get(row["value"]) if row["status"] == TRUSTED else None
+            if sender is None or sender.outcome == "aborted":
+                continue
+            if sender.asked is None:
+                is_early = sender.outcome != "committed"
+            else:
+                is_early = row["event_index"] < sender.asked["event_index"]
+            place = sender.sends[row["value"]]
+            # In another partition it is a phantom.
+            if is_early and (place["topic"], place["partition"]) == (
+                row["topic"],
+                row["partition"],
+            ):
+                bad.append((reader, row, sender))
+    if not bad:
+        return ()
+    reader, row, sender = bad[0]
+    one, other = int(reader.begin["transaction"]), int(sender.begin["transaction"])
+    when = "never requested its commit"
+    if sender.asked is not None:
+        when = f"requested its commit only at {seconds(sender.asked['at_ns'])}"
+    return (
+        CheckerFinding(
+            id=PRECOMMITTED,
+            level=ANOMALIES[PRECOMMITTED].level,
+            count=len(bad),
+            judgement=Judgement.FORBIDDEN,
+            rule=f"{KAFKA_READ_COMMITTED} forbids it: {ANOMALIES[PRECOMMITTED].definition}",
+            sentence=(
+                f"T{one} received {row['value']} at offset {row['offset']} of {row['topic']}-{row['partition']} at"
+                f" {seconds(row['at_ns'])}, but T{other}, which sent it, {when}"
+            ),
+            witnesses=tuple(
+                Witness(
+                    op_index=number,
+                    text=f"process {each.begin['process']} T{number} -> {each.outcome}",
+                )
+                for number, each in ((one, reader), (other, sender))
+            ),
+        ),
+    )
 
 
 def _taken_over(events: pa.Table, recorded: Sequence[Recorded]) -> tuple[CheckerFinding, ...]:

@@ -5,8 +5,10 @@
 | G0 | ww | read uncommitted (PL-1) |
 | G1c | ww and at least one wr | read committed (PL-2) |
 | G-single | ww, wr and exactly one rw | snapshot isolation, consistent view (PL-2+) |
-| G2-item | ww, wr and at least two rw | repeatable read, serializability (PL-3) |
+| G2-item | ww, wr and at least two rw | repeatable read, serializability (PL-3); see below |
 | circular-reads | wr only | what a log with transactions promises; see `log` |
+
+Snapshot isolation forbids a G2-item in which no two rw follow each other (`breaks_snapshots`).
 
 With the suffix `-process` a cycle also needs an order inside a process, with `-realtime` an order in time. A
 suffixed kind is searched only if the stronger one was not found; G2-item only in components without a G-single.
@@ -149,6 +151,31 @@ class CycleSearch:
             transactions=int((self._labels >= 0).sum()),
             unknown_reasons=reasons,
         )
+
+    def breaks_snapshots(self, strength: int) -> bool:
+        """Returns whether a cycle has no two anti-dependencies that follow each other.
+
+        Snapshot isolation allows a cycle only if two follow each other. Every transaction is there twice: as it is
+        reached by an anti-dependency, after which no further one may follow, and as it is reached otherwise.
+
+        Source:
+            Cerone and Gotsman, Analysing Snapshot Isolation (2018): ((SO + WR + WW) ; RW?) has no cycle.
+        """
+        rows = self._rows(frozenset((WW, WR, RW)), strength)
+        rows = rows[self._labels[self._edges.source[rows]] >= 0]
+        count, graph = self._graph.count, self._graph
+        is_rw = self._edges.kind[rows] == RW
+        source, target = self._edges.source[rows], self._edges.target[rows]
+        twice = Graph(
+            edges=self._edges,
+            is_node=np.tile(graph.is_node, 2),
+            invoked_ns=np.tile(graph.invoked_ns, 2),
+            ended_ns=np.tile(graph.ended_ns, 2),
+        )
+        tails = np.concatenate([source, source[~is_rw] + count])
+        heads = np.concatenate([target + count * is_rw, target[~is_rw]])
+        labels = components(twice, tails, heads, realtime=strength == IN_REAL_TIME)
+        return bool((labels >= 0).any())
 
     def _part(self, kinds: frozenset[int], strength: int) -> _Part:
         """Returns the components that dependencies of some kinds make."""

@@ -11,8 +11,9 @@ order within a process, "strong-" those that need the order in time.
 | snapshot-isolation | PL-SI | G-single, lost updates |
 | serializable | PL-3 | G2-item |
 
-Snapshot isolation also forbids some cycles with several anti-dependencies. They are reported as G2-item, so where
-that is found it is unknown whether snapshot isolation holds.
+Snapshot isolation also forbids cycles in which no two anti-dependencies follow each other, as in a long fork.
+They are reported as G2-item. Where that is found, `levels_held` does not know whether snapshot isolation holds; if
+it was promised, `CycleSearch.breaks_snapshots` decides.
 
 Kafka promises none of these. It promises that records of aborted transactions stay hidden (with
 `isolation.level=read_committed`), that a committed transaction becomes visible in full, and one order per
@@ -148,6 +149,16 @@ def judge_isolation(identifier: str, promise: str) -> Judged:
     if breaks(identifier, promise):
         return Judged(Judgement.FORBIDDEN, f"{promise} forbids {base}{_SUFFIXES[strength]}")
     return Judged(Judgement.ALLOWED, f"{promise} allows {base}{_SUFFIXES[strength]}")
+
+
+SEPARATE_RULE = "snapshot isolation forbids cycles in which no two anti-dependencies follow each other; there is one"
+
+
+def promised_snapshots(promise: str) -> int | None:
+    """Returns the strength of promised snapshot isolation: 0 plain, 1 session, 2 strong; None if not promised."""
+    if not promise.endswith("snapshot-isolation"):
+        return None
+    return next(s for s in (1, 2, 0) if promise.startswith(_STRENGTHS[s]))
 
 
 def needs_cycle_search(promise: str) -> bool:

@@ -7,8 +7,8 @@ values or a value was at several offsets, nothing is picked: such a record has n
 The *versions* of a partition are the records of committed transactions in the order of their offsets. Offsets
 between them may belong to aborted transactions and to transaction markers, so a gap means nothing.
 
-A transaction of unknown outcome has committed if a committed transaction received one of its records. With
-`isolation.level=read_uncommitted` that proves nothing.
+A transaction of unknown outcome has committed if another one received one of its records, whatever became of that
+one: `isolation.level=read_committed` holds for every poll. With `read_uncommitted` that proves nothing.
 
 Source:
     KIP-98; the Kafka workload of Jepsen, whose structures these are, except that it picks one value per offset.
@@ -125,8 +125,9 @@ def log_history(t: Transactions, *, is_read_committed: bool) -> LogHistory:
     polled, impossible = _polled(t, writes)
     is_node = t.outcome == COMMITTED
     if is_read_committed:
-        seen = polled.write[(polled.write >= 0) & (t.outcome[polled.transaction] == COMMITTED)]
-        sender = writes.transaction[seen]
+        sent = np.flatnonzero(polled.write >= 0)
+        sender = writes.transaction[polled.write[sent]]
+        sender = sender[sender != polled.transaction[sent]]
         is_node[sender[t.outcome[sender] == UNKNOWN]] = True
     content = _content(t, writes, polled, is_node)
     is_place = _is_only(content.key, content.offset) & _is_only(content.key, content.value)

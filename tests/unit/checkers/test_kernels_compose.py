@@ -114,6 +114,16 @@ def test_an_acknowledgement_counts_after_the_fault_began_and_until_it_was_healed
     assert too_few.coverage["acked_during_faults"] == count
 
 
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_fault_that_was_never_in_force_makes_no_acknowledgement_count(failed: bool) -> None:
+    nowhere = fault(0, "kill", ["b1"] if failed else [], took_effect=False) | {"failed": failed}
+    late = fault(30, "cut", ["b1"], healed=40)
+    context = RunContext(enabled_faults=("cut",))
+    verdict = judge_run(run(CALLS, faults=[nowhere, late]), context)
+    assert verdict.coverage["acked_during_faults"] == 0
+    assert verdict.validity == Validity.UNKNOWN
+
+
 def test_faults_that_heal_others_need_no_effect_and_test_nothing() -> None:
     repair = [fault(0, "start", ["b1"], took_effect=False), fault(5, "cut", ["b1"], healed=90)]
     assert repair[0]["heals"]

@@ -307,3 +307,52 @@ def test_a_long_chain_of_stale_reads_is_decided_too() -> None:
     assert [f.id for f in report.findings] == ["G1c"]
     assert len(report.findings[0].details["cycle"]) == count + 1
     assert len(report.findings[0].witnesses) == 3
+
+
+LONG_FORK = (
+    Transaction(id=1, ops=(Append("x", 1),)),
+    Transaction(id=2, ops=(Append("y", 1),)),
+    Transaction(id=3, ops=(Read("x", (1,)), Read("y", ()))),
+    Transaction(id=4, ops=(Read("x", ()), Read("y", (1,)))),
+)
+SKEW_OF_WRITES = (
+    Transaction(id=1, ops=(Read("x", ()), Append("y", 1))),
+    Transaction(id=2, ops=(Read("y", ()), Append("x", 2))),
+)
+
+
+@pytest.mark.parametrize("strength", ["", "strong-session-", "strong-"])
+@pytest.mark.parametrize(
+    ("history", "judgement"),
+    [(LONG_FORK, Judgement.FORBIDDEN), (SKEW_OF_WRITES, Judgement.ALLOWED)],
+)
+def test_snapshots_forbid_a_cycle_whose_anti_dependencies_do_not_follow_each_other(
+    history: tuple[Transaction, ...], judgement: Judgement, strength: str
+) -> None:
+    history = tuple(replace(one, process=one.id) for one in history)
+    report = check_list_append(transactions_of(history), promise=f"{strength}snapshot-isolation")
+    assert [(one.id, one.judgement) for one in report.findings] == [("G2-item", judgement)]
+
+
+@pytest.mark.parametrize(
+    ("promise", "is_forbidden"),
+    [
+        ("snapshot-isolation", False),
+        ("strong-session-snapshot-isolation", True),
+        ("strong-snapshot-isolation", True),
+    ],
+)
+def test_an_order_between_transactions_may_separate_anti_dependencies(
+    promise: str, is_forbidden: bool
+) -> None:
+    """A long fork whose readers are two processes with one read in each transaction."""
+    history = [
+        Transaction(id=1, process=1, ops=(Read("x", (1,)),), invoked_ns=0, completed_ns=1),
+        Transaction(id=2, process=1, ops=(Read("y", ()),), invoked_ns=2, completed_ns=3),
+        Transaction(id=3, process=2, ops=(Append("y", 1),), invoked_ns=0, completed_ns=1),
+        Transaction(id=4, process=2, ops=(Append("x", 1),), invoked_ns=0, completed_ns=3),
+        Transaction(id=5, process=3, ops=(Read("y", (1,)),), invoked_ns=0, completed_ns=1),
+        Transaction(id=6, process=3, ops=(Read("x", ()),), invoked_ns=2, completed_ns=3),
+    ]
+    report = check_list_append(transactions_of(history), promise=promise)
+    assert (Judgement.FORBIDDEN in {one.judgement for one in report.findings}) == is_forbidden

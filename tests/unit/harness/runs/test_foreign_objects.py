@@ -117,6 +117,21 @@ def test_a_store_with_keys(judge):
         judge(edn(("get", "nil", "ok", "nil")))
 
 
+def test_every_key_may_hold_another_value_at_first(judge):
+    calls = [("read", "[:a nil]", "ok", "[:a 1]"), ("read", "[:b nil]", "ok", "[:b 2]")]
+    assert judge(edn(*calls))[0] == "unknown"
+    assert judge(edn(*calls, ("read", "[:b nil]", "ok", "[:b 3]")))[0] == "invalid"
+    assert judge(edn(*calls), initial=1)[0] == "invalid"
+
+
+def test_what_a_key_held_at_first_may_have_been_appended_to(judge):
+    append = store("append", "k", '"b"', '"b"')
+    assert judge(edn(append, store("get", "k", "nil", '"ab"')))[0] == "unknown"
+    assert judge(edn(append, store("get", "k", "nil", '"ac"')))[0] == "invalid"
+    put = store("put", "k", '"x"', '"x"')
+    assert judge(edn(put, append, store("get", "k", "nil", '"ab"')))[0] == "invalid"
+
+
 def test_queues_and_sets(judge):
     queue = [("enqueue", "1", "ok", "1"), ("enqueue", "2", "ok", "2")]
     assert judge(edn(*queue, ("dequeue", "nil", "ok", "1")))[0] == "valid"

@@ -164,6 +164,24 @@ def test_a_record_may_be_in_the_log_twice_only_if_producers_are_declared_at_leas
         assert str(verdict.validity) == validity
 
 
+def test_a_second_copy_is_an_effect_of_its_append_and_not_before_it_was_invoked(read):
+    twice = {**HEADER, "at_least_once": True}
+    early = [poll([[0, "b"]], 0), append("b", 10, offset=1)]
+    history = read(twice, *early, poll([[0, "b"], [1, "b"]], 20, final=True))
+    assert "future-read" in {one.id for one in judge_foreign(history).verdict.anomalies}
+    overtaken = [append("a", 0, offset=1), append("b", 10, offset=2)]
+    history = read(twice, *overtaken, poll([[0, "b"], [1, "a"], [2, "b"]], 20, final=True))
+    verdict = judge_foreign(history).verdict
+    assert str(verdict.validity) == "invalid"
+    assert "order-inversion" in {one.id for one in verdict.anomalies}
+
+
+def test_an_offset_that_nobody_read_may_hold_a_copy(read):
+    lines = [append("a", 0, offset=1)]
+    for header, validity in ((HEADER, "invalid"), ({**HEADER, "at_least_once": True}, "unknown")):
+        assert str(judge_foreign(read(header, *lines)).verdict.validity) == validity
+
+
 def test_offsets_below_a_declared_log_start_are_not_judged(read):
     lines = [append("a", 0, offset=0), append("b", 5, offset=1), poll([[1, "b"]], 20, final=True)]
     for start, validity in ((0, "invalid"), (1, "valid")):
