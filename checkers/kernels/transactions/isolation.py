@@ -151,7 +151,9 @@ def judge_isolation(identifier: str, promise: str) -> Judged:
     return Judged(Judgement.ALLOWED, f"{promise} allows {base}{_SUFFIXES[strength]}")
 
 
-SEPARATE_RULE = "snapshot isolation forbids cycles in which no two anti-dependencies follow each other; there is one"
+SEPARATE_RULE = (
+    "snapshot isolation forbids a cycle in which no two anti-dependencies follow each other"
+)
 
 
 def promised_snapshots(promise: str) -> int | None:

@@ -208,6 +208,14 @@ def test_a_write_without_a_result_may_take_effect_late_or_never_but_once() -> No
     assert not is_valid("register", read(1, 0, 0), info)
 
 
+def test_of_several_writes_without_a_result_those_that_were_invoked_before_a_read_explain_it() -> (
+    None
+):
+    invoked_later, invoked_before = write(2, 5, None, "info"), write(1, 1, None, "info")
+    assert is_valid("register", invoked_later, invoked_before, read(1, 3, 4))
+    assert not is_valid("register", invoked_later, invoked_before, read(2, 3, 4))
+
+
 def test_a_failed_write_is_never_read() -> None:
     assert not is_valid("register", write(1, 1, 2, "fail"), read(1, 3, 4))
     assert is_valid("register", write(1, 1, 2, "fail"), read(7, 1, 2, "fail"), read(None, 3, 4))
@@ -235,8 +243,9 @@ def test_a_cas_without_a_result_may_have_failed() -> None:
     assert not is_valid("cas-register", write(0, 1, 2), cas(5, 1, None, 3, None), read(1, 4, 5))
 
 
-def test_true_and_one_are_different_values() -> None:
+def test_booleans_and_numbers_are_different_values() -> None:
     assert not is_valid("register", write(1, 1, 2), read(True, 3, 4))
+    assert not is_valid("register", write(0, 1, 2), read(False, 3, 4))
     assert is_valid("register", write([1, {"a": {2}}], 1, 2), read((1, {"a": {2}}), 3, 4))
     nan = float("nan")
     assert is_valid("register", write(nan, 1, 2), read(float("nan"), 3, 4))
@@ -386,6 +395,17 @@ def test_a_model_of_the_user_needs_an_initial_state_and_a_step_only() -> None:
         final = op("get", None, value, 10, 11)
         assert (check_model([*increments, final], model).validity == Validity.VALID) == expected
     assert check_model([], model).validity == Validity.VALID
+
+
+def test_reads_of_a_model_of_the_user_with_different_results_are_different_operations() -> None:
+    history = [
+        op("get", None, 0, 1, 2),
+        op("increment", None, None, 3, 4),
+        op("get", None, 1, 5, 6),
+    ]
+    assert check_model(history, COUNTER).validity == Validity.VALID
+    history[2] = replace(history[2], output=0)
+    assert check_model(history, COUNTER).validity == Validity.INVALID
 
 
 @dataclass(frozen=True)

@@ -131,6 +131,75 @@ def test_a_clock_error_hides_what_it_could_explain() -> None:
     assert not check_list_append(t, clock_error_ns=5).findings
 
 
+def test_without_a_clock_error_one_nanosecond_orders_two_transactions() -> None:
+    late_read = Transaction(id=2, ops=(Read("x", ()),), invoked_ns=11, completed_ns=20)
+    lists = transactions_of([replace(ONE, completed_ns=10), late_read])
+    assert [f.id for f in check_list_append(lists).findings] == ["G-single-realtime"]
+    assert not check_list_append(lists, clock_error_ns=1).findings
+    first = Transaction(id=1, ops=(Append("a", 1, 1),), completed_ns=10)
+    second = Transaction(id=2, ops=(Append("a", 0, 0),), invoked_ns=11, completed_ns=20)
+    logs = transactions_of([first, second])
+    found = {f.id for f in check_log_transactions(logs).findings}
+    assert found == {"order-inversion", "G0-realtime"}
+    assert not check_log_transactions(logs, clock_error_ns=1).findings
+
+
+def test_transactions_are_counted_by_what_is_known_of_their_outcome() -> None:
+    """T2 is proven by a read. T3 may have been committed, and T4 was not."""
+    history = [
+        ONE,
+        Transaction(id=2, ops=(Append("x", 2),), outcome="unknown"),
+        Transaction(id=3, ops=(Append("x", 3),), outcome="unknown"),
+        Transaction(id=4, ops=(Append("x", 4),), outcome="aborted"),
+        Transaction(id=5, ops=(Read("x", (1, 2)),)),
+    ]
+    coverage = check_list_append(transactions_of(history)).coverage
+    assert coverage["transactions"] == 5
+    assert coverage["transactions_committed"] == 2
+    assert coverage["transactions_proven"] == 1
+
+
+@pytest.mark.parametrize(
+    ("anomaly", "history", "steps"),
+    [
+        (
+            "G0",
+            [
+                Transaction(id=1, ops=(Append("x", 1), Append("y", 2))),
+                Transaction(id=2, ops=(Append("x", 2), Append("y", 1))),
+                Transaction(id=3, ops=(Read("x", (1, 2)), Read("y", (1, 2)))),
+            ],
+            ["T1 wrote 1 to x, before T2 wrote 2", "T2 wrote 1 to y, before T1 wrote 2"],
+        ),
+        (
+            "G1c",
+            [
+                Transaction(id=1, ops=(Append("x", 1), Read("y", (2,)))),
+                Transaction(id=2, ops=(Append("y", 2), Read("x", (1,)))),
+            ],
+            ["T2 read x at 1, which T1 wrote", "T1 read y at 2, which T2 wrote"],
+        ),
+        (
+            "G2-item",
+            [
+                ONE,
+                Transaction(id=2, ops=(Read("x", (1,)), Append("y", 1))),
+                Transaction(id=3, ops=(Read("y", ()), Append("x", 2))),
+                Transaction(id=4, ops=(Read("x", (1, 2)),)),
+            ],
+            ["T2 read x at 1, before T3 wrote 2", "T3 read y empty, before T2 wrote 1"],
+        ),
+    ],
+    ids=["G0", "G1c", "G2-item"],
+)
+def test_a_cycle_says_why_each_transaction_comes_before_the_next_one(
+    anomaly: str, history: list[Transaction], steps: list[str]
+) -> None:
+    (found,) = check_list_append(transactions_of(history)).findings
+    assert found.id == anomaly
+    assert [step["text"] for step in found.details["cycle"]] == steps
+
+
 def _consumer(between: Transaction, session: int) -> list[str]:
     """Returns what is found if a consumer polled offset 0, ran a transaction, and then polled offset 2."""
     history = [
