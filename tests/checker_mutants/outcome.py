@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tests.checker_mutants.mutants import ROOT, Mutant
-from tests.evidence.ledger import meaning_of
+from tests.evidence.meaning import meaning_of
 
 JUDGED = Path(__file__).with_name("judged.jsonl")
 

@@ -109,6 +109,16 @@ def test_known_mutants_are_killed_and_unchanged_code_survives() -> None:
     }
 
 
+def test_no_module_of_the_checkers_is_imported_before_it_is_changed() -> None:
+    """A module that is imported already would stay as it is, and mutants outside of functions would survive."""
+    names = "[name for name in sys.modules if name.startswith('checkers')]"
+    program = f"import sys, tests.checker_mutants.__main__; print({names})"
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert result.stdout == "[]\n"
+
+
 def test_a_mutant_that_never_ends_or_takes_all_memory_is_ended() -> None:
     def loop() -> None:
         while True:

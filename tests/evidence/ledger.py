@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.evidence.cases import Cases
 from tests.evidence.kinds import ROOT, Kind
+from tests.evidence.meaning import meaning_of
 
 LEDGER = Path(__file__).with_name("ledger.jsonl")
 
@@ -54,18 +55,6 @@ def digest(parts: tuple[str, ...]) -> str:
     return hashed.hexdigest()[:12]
 
 
-def meaning_of(text: str) -> str:
-    """Returns what a module does, as text without comments, docstrings, layout and sentences for people."""
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            node.body = [one for one in body if not _is_docstring(one)]  # type: ignore[attr-defined]
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-            node.value = " "
-    return ast.dump(tree)
-
-
 def _imported(module: Path) -> set[Path]:
     """Returns a module and what it imports from its own folder, directly or not."""
     found, waiting = {module}, [module]
@@ -82,10 +71,6 @@ def _imported(module: Path) -> set[Path]:
                     found.add(path)
                     waiting.append(path)
     return found
-
-
-def _is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def entries(path: Path = LEDGER) -> list[Entry]:
