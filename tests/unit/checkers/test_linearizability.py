@@ -20,6 +20,7 @@ def latest(op: int, end: int, *, at: int) -> Call:
     [
         ([append(0, 1, at=1)], "unfilled-hole", Options(sparse=True)),
         ([append(0, 1, at=1)], "unfilled-hole", Options(sent_again=True)),
+        ([append(0, 1, at=1)], "unfilled-hole", Options(sent_twice=True)),
         (
             # The second append began one nanosecond after the first one was acknowledged.
             [append(0, 1, at=1), append(1, 0, at=3)],
@@ -32,13 +33,22 @@ def latest(op: int, end: int, *, at: int) -> Call:
             Options(log_start_offset=1),
         ),
     ],
-    ids=["sparse", "sent-again", "clock-error", "log-start"],
+    ids=["sparse", "sent-again", "sent-twice", "clock-error", "log-start"],
 )
 def test_without_options_nothing_is_permitted(
     calls: list[Call], anomaly: str, permits: Options
 ) -> None:
     assert [finding.id for finding in check(calls).findings] == [anomaly]
     assert check(calls, permits).is_linearizable
+
+
+@pytest.mark.parametrize("options", [Options(sent_again=True), Options(sent_twice=True)])
+def test_records_that_were_sent_again_explain_a_hole_beside_a_contradiction_and_acks_1(
+    options: Options,
+) -> None:
+    """Nothing is known of offset 0. Op 2 may have been lost."""
+    report = check([append(0, 1, at=1), append(1, 1, at=1), append(2, 2, at=1, acks=1)], options)
+    assert [finding.id for finding in report.findings] == ["two-acks-one-offset"]
 
 
 def test_a_report_names_the_longest_ranges_of_holes() -> None:
