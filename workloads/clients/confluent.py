@@ -201,11 +201,8 @@ class ConfluentClient:
             error = refused.args[0]
             self._replace_if_fatal(acks, error)
             return ended(Outcome.FAIL, *code_and_name(error))
-        steps = int((ATTEMPTS * self.request_timeout_ms + MARGIN_MS) / 1e3 / POLL_STEP_S)
-        for _ in range(steps):
-            if reports:
-                break
-            producer.poll(POLL_STEP_S)
+        # Not poll: it returns early for every other event, such as a refused connection.
+        producer.flush((ATTEMPTS * self.request_timeout_ms + MARGIN_MS) / 1e3)
         if not reports:
             self._discard(acks)
             return ended(Outcome.INFO, None, "no-delivery-report")
