@@ -135,12 +135,9 @@ def _received_early(recorded: Sequence[Recorded]) -> tuple[CheckerFinding, ...]:
     if sender.asked is not None:
         when = f"requested its commit only at {seconds(sender.asked['at_ns'])}"
     return (
-        CheckerFinding(
-            id=PRECOMMITTED,
-            level=ANOMALIES[PRECOMMITTED].level,
+        _forbidden(
+            PRECOMMITTED,
             count=len(bad),
-            judgement=Judgement.FORBIDDEN,
-            rule=f"{KAFKA_READ_COMMITTED} forbids it: {ANOMALIES[PRECOMMITTED].definition}",
             sentence=(
                 f"T{one} received {row['value']} at offset {row['offset']} of {row['topic']}-{row['partition']} at"
                 f" {seconds(row['at_ns'])}, but T{other}, which sent it, {when}"
@@ -153,6 +150,21 @@ def _received_early(recorded: Sequence[Recorded]) -> tuple[CheckerFinding, ...]:
                 for number, each in ((one, reader), (other, sender))
             ),
         ),
+    )
+
+
+def _forbidden(
+    identifier: str, *, count: int, sentence: str, witnesses: tuple[Witness, ...]
+) -> CheckerFinding:
+    anomaly = ANOMALIES[identifier]
+    return CheckerFinding(
+        id=identifier,
+        level=anomaly.level,
+        count=count,
+        judgement=Judgement.FORBIDDEN,
+        rule=f"{KAFKA_READ_COMMITTED} forbids it: {anomaly.definition}",
+        sentence=sentence,
+        witnesses=witnesses,
     )
 
 
@@ -180,12 +192,9 @@ def _taken_over(events: pa.Table, recorded: Sequence[Recorded]) -> tuple[Checker
     asked = one.asked or {}
     number = int(one.begin["transaction"])
     return (
-        CheckerFinding(
-            id="zombie-commit",
-            level=ANOMALIES["zombie-commit"].level,
+        _forbidden(
+            "zombie-commit",
             count=len(bad),
-            judgement=Judgement.FORBIDDEN,
-            rule=f"{KAFKA_READ_COMMITTED} forbids it: {ANOMALIES['zombie-commit'].definition}",
             sentence=(
                 f"process {newest['process']} took over {one.begin['transactional_id']} at"
                 f" {seconds(newest['at_ns'])}, but T{number} of process {one.begin['process']} requested its"
