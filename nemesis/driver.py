@@ -172,6 +172,8 @@ class Nemesis:
         injection = await self._injector.inject(fault, nodes)
         self.resolved[fault.id] = injection.nodes
         active = _Active(fault, injection, invoked_ns, self._cluster.now_ns())
+        if fault.type.is_momentary:
+            active.healed_ns = active.completed_ns
         is_in_force = not fault.type.is_momentary and bool(injection.nodes)
         if not is_in_force or fault.type.is_outage:
             # Other faults have only just begun; their evidence is collected when they are healed.

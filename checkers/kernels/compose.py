@@ -412,15 +412,14 @@ def committed_during_faults(transaction_events: pa.Table, faults: pa.Table) -> i
 
 
 def _windows(faults: pa.Table) -> list[tuple[int, int]]:
-    """Returns the spans of time in which faults were in force."""
-    return [
-        (
-            row["invoked_ns"] if row["completed_ns"] is None else row["completed_ns"],
-            INF_NS if row["healed_ns"] is None else row["healed_ns"],
-        )
-        for row in _harmful(faults)
-        if was_in_force(row)
-    ]
+    """Returns the spans of time in which faults, or what a fault that does not last has set off, were in force."""
+    windows = []
+    for row in _harmful(faults):
+        if was_in_force(row):
+            begin_ns = row["invoked_ns"] if row["completed_ns"] is None else row["completed_ns"]
+            lasts = row["healed_ns"] is not None and row["healed_ns"] != begin_ns
+            windows.append((begin_ns, row["healed_ns"] if lasts else INF_NS))
+    return windows
 
 
 def _count_within(moments: Any, windows: Iterable[tuple[int, int]]) -> int:

@@ -63,6 +63,7 @@ class LostAcked:
             log_start_offset=context.log_start_offset,
             phase_complete=context.final_phase_complete,
             ends_recorded=context.log_ends_recorded,
+            sent_twice=context.at_least_once,
         )
         return CheckerReport(
             findings=_judged(losses.findings, tables, context),

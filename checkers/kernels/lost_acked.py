@@ -45,7 +45,7 @@ class FinalLog:
     Attributes:
         end_offset: Largest log end seen in the final phase, -1 if none was.
         is_complete: Whether the reads cover everything from the log start to that end, which is settled.
-        present: Per append, whether a final read returned its value.
+        present: Per append, whether a final read returned its value; if producers send again, at its own offset.
         starts, stops: Merged ranges [start, stop) of offsets that the final reads went over.
     """
 
@@ -69,6 +69,7 @@ def final_log(
     log_start_offset: int = 0,
     phase_complete: bool = True,
     ends_recorded: bool = True,
+    sent_twice: bool = False,
 ) -> FinalLog:
     """Returns what the final phase showed of the log.
 
@@ -78,6 +79,8 @@ def final_log(
         phase_complete: Whether the run recorded that its final phase ended as planned.
         ends_recorded: Whether log ends were observed. If not, the log ends after the last record that was ever
             acknowledged or read.
+        sent_twice: Whether producers without idempotence sent appends again. A copy that stays then does not
+            replace the record that was acknowledged.
     """
     final = history.poll_final & history.poll_ok
     present = np.zeros(len(history.append_op), dtype=np.bool_)
@@ -87,8 +90,10 @@ def final_log(
         head = history.record_heads[history.record_poll[history.record_heads] >= 0]
         first[history.record_poll[head]] = history.record_offset[head]
         rows = (history.record_poll >= 0) & final[history.record_poll] & history.record_trusted
-        append = history.record_append[np.flatnonzero(rows)]
-        present[append[append >= 0]] = True
+        rows &= history.record_append >= 0
+        if sent_twice:
+            rows &= ~_is_copy(history)
+        present[history.record_append[np.flatnonzero(rows)]] = True
     if history.left_out:
         present[
             history.left_out.covers(history.append_offset) & (history.append_status == OK_AT)
@@ -119,6 +124,16 @@ def final_log(
         starts=starts,
         stops=stops,
     )
+
+
+def _is_copy(history: PartitionHistory) -> Bools:
+    """Returns which records belong to appends that were acknowledged at another offset."""
+    append, count = history.record_append, len(history.append_op)
+    if not count:
+        return np.zeros(len(append), dtype=np.bool_)
+    elsewhere = history.append_offset[append] != history.record_offset
+    is_copy: Bools = (append >= 0) & (history.append_status[append] == OK_AT) & elsewhere
+    return is_copy
 
 
 def merged(start: I64, stop: I64) -> tuple[I64, I64]:
@@ -156,6 +171,7 @@ def check_losses(
     log_start_offset: int = 0,
     phase_complete: bool = True,
     ends_recorded: bool = True,
+    sent_twice: bool = False,
 ) -> LossReport:
     """Finds acknowledged and read records that are gone.
 
@@ -167,6 +183,7 @@ def check_losses(
         log_start_offset: Nothing below it has to be there.
         phase_complete: Whether the run recorded that its final phase ended as planned.
         ends_recorded: Whether log ends were observed.
+        sent_twice: See `final_log`.
 
     Returns:
         Findings `lost-acked-write`, `lost-acked-write-acks1`, `unseen`, `offset-reused` and `visible-regress`.
@@ -180,6 +197,7 @@ def check_losses(
         log_start_offset=log_start_offset,
         phase_complete=phase_complete,
         ends_recorded=ends_recorded,
+        sent_twice=sent_twice,
     )
     reused, reused_by = _reused(history, facts, final, reader)
     acked = facts.acked
@@ -207,7 +225,9 @@ def check_losses(
             ("unseen", ~lost & acks_all),
         )
     ]
-    regress, read_unseen = _visible_regress(history, final, elections, log_start_offset)
+    regress, read_unseen = _visible_regress(
+        history, final, elections, log_start_offset, sent_twice=sent_twice
+    )
     findings += [_offset_reused(history, facts, reused, reused_by), regress]
     coverage = {
         "final_end_offset": final.end_offset,
@@ -335,13 +355,20 @@ def _offset_reused(history: PartitionHistory, facts: Facts, reused: I64, reused_
 
 
 def _visible_regress(
-    history: PartitionHistory, final: FinalLog, elections: Elections, log_start_offset: int
+    history: PartitionHistory,
+    final: FinalLog,
+    elections: Elections,
+    log_start_offset: int,
+    *,
+    sent_twice: bool,
 ) -> tuple[Finding, int]:
     """Returns records that some poll returned and that are gone, and of how many more that is not known."""
     append = history.record_append
     gone = history.record_trusted & (history.record_poll >= 0) & (append >= 0)
     gone &= history.record_offset >= log_start_offset
-    if len(final.present):
+    if sent_twice:
+        gone &= ~_is_shown(history)
+    elif len(final.present):
         gone &= ~final.present[append]
     rows = np.flatnonzero(gone)
     append = append[rows]
@@ -364,3 +391,18 @@ def _visible_regress(
         since_ns=history.poll_res[poll] if len(poll) else poll,
     )
     return gone_for_certain, int((~known).sum())
+
+
+def _is_shown(history: PartitionHistory) -> Bools:
+    """Returns which records a final read returned with the same value at the same offset."""
+    polls = history.poll_final & history.poll_ok
+    trusted = np.flatnonzero(history.record_trusted & (history.record_poll >= 0))
+    shown = trusted[polls[history.record_poll[trusted]]]
+    columns = (history.record_append, history.record_offset)
+    pairs = np.stack([np.append(column, column[shown]) for column in columns])
+    _, group = np.unique(pairs, axis=1, return_inverse=True)
+    group = group.ravel()
+    is_shown: Bools = np.isin(
+        group[: len(history.record_append)], group[len(history.record_append) :]
+    )
+    return is_shown

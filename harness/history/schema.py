@@ -104,7 +104,10 @@ FAULTS = pa.schema(
         _field("invoked_ns", _I64, "when the nemesis began"),
         _field("completed_ns", _I64, "when the fault was in force", nullable=True),
         _field(
-            "healed_ns", _I64, "when it was healed; null if never or not healable", nullable=True
+            "healed_ns",
+            _I64,
+            "when it was over: healed, or at once if it does not last; null if never",
+            nullable=True,
         ),
         _field("took_effect", _BOOL, "whether the evidence shows that it took effect"),
         _field("evidence", _STR, "the evidence, as JSON with sorted keys"),

@@ -228,7 +228,8 @@ def _faults(run: RunData) -> Iterator[Entry]:
             tone=tone,
             weight=9,
         )
-        if row["healed_ns"] is not None and not is_repair(row["fault"]):
+        begun_ns = (row["invoked_ns"], row["completed_ns"])
+        if row["healed_ns"] is not None and row["healed_ns"] not in begun_ns:
             sentence = fault_sentence(row)
             yield Entry(
                 at_ns=row["healed_ns"],

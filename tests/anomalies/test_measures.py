@@ -134,6 +134,13 @@ def test_a_fault_that_found_no_target_disturbs_no_recovery() -> None:
     assert slow(judged(SLOW, 10, faults=[nowhere, cut(10, 50)]))
 
 
+def test_a_fault_that_was_over_at_once_disturbs_no_later_recovery_and_has_one_of_its_own() -> None:
+    reset = fault(20 * MS, "reset_connections", ["b1"], healed=20 * MS)
+    assert slow(judged(SLOW, 10, faults=[reset, cut(10, 50)]))
+    verdict = judged([append(0, 0, at=30), append(1, 1, at=40)], faults=[reset])
+    assert measures(verdict)["recoveries"] == [[20.0, 11.0, None]]
+
+
 @pytest.mark.parametrize(
     ("calls", "faults"),
     [

@@ -130,6 +130,58 @@ def test_final_reads_are_complete_if_they_go_from_the_start_of_the_log_to_its_en
     assert final.is_complete is is_complete
 
 
+# --- producers that send again without idempotence ---
+
+
+@pytest.mark.parametrize("at_least_once", [False, True])
+@pytest.mark.parametrize(
+    ("shown", "is_lost"),
+    [
+        ((0, 1, 0), False),  # both copies
+        ((0, 1), True),  # the older copy is there, but not the record that was acknowledged
+        ((None, 1, 0), False),
+    ],
+)
+def test_an_older_copy_does_not_replace_the_record_that_was_acknowledged(
+    shown: tuple[int | None, ...], is_lost: bool, at_least_once: bool
+) -> None:
+    """Op 0 was acknowledged at offset 2; a copy of it may be at offset 0."""
+    records = tuple((offset, value) for offset, value in enumerate(shown) if value is not None)
+    polled = Call(
+        op=5, kind="poll", process=9, inv=90, res=91, position=0, records=records, final=True
+    )
+    calls = [append(0, 2, at=1), append(1, 1, at=1), replace(polled, end=len(shown))]
+    context = RunContext(at_least_once=at_least_once, acked_during_faults_min=0)
+    verdict = judge_run(run(calls), context)
+    lost = [found for found in verdict.anomalies if found.id == "lost-acked-write"]
+    assert bool(lost) is (is_lost and at_least_once)
+    if lost:
+        assert lost[0].sentence.startswith("op 0 ")
+        assert verdict.validity == Validity.INVALID
+
+
+@pytest.mark.parametrize(("final", "is_gone"), [((0, 1, 0), False), ((1, 0), True)])
+def test_a_copy_that_was_read_and_is_gone_is_missed_although_another_one_is_there(
+    final: tuple[int, ...], is_gone: bool
+) -> None:
+    """A poll found copies of op 0 at offsets 0 and 2."""
+    end = Call(
+        op=6,
+        kind="poll",
+        process=9,
+        inv=90,
+        res=91,
+        position=0,
+        records=tuple(zip((0, 1, 2)[-len(final) :], final, strict=True)),
+        final=True,
+        end=3,
+    )
+    calls = [append(0, 2, at=1), append(1, 1, at=1), read(5, 20, 0, 1, 0), end]
+    verdict = judge_run(run(calls), RunContext(at_least_once=True, acked_during_faults_min=0))
+    gone = [found for found in verdict.anomalies if found.id == "visible-regress"]
+    assert bool(gone) is is_gone
+
+
 # --- a reduced history ---
 
 

@@ -306,6 +306,12 @@ def test_the_evidence_of_an_outage_is_recorded_before_it_is_healed():
     assert (rows["d"][7], rows["d"][8], json.loads(rows["d"][9])) == (None, False, {})
 
 
+def test_a_fault_that_does_not_last_is_over_at_once():
+    _, rows = carried_out(Fault(id="r", fault="restart", targets=("b1",)))
+    invoked_ns, completed_ns, healed_ns = rows["r"][5:8]
+    assert healed_ns == completed_ns >= invoked_ns
+
+
 def test_settling_heals_what_is_in_force_and_lets_the_injector_remove_the_rest():
     injector, rows = FakeInjector(), []
     nemesis = nemesis_for(injector, rows)
