@@ -29,7 +29,13 @@ from checkers.kernels.vacuous_facts import (
     unfounded_excuses,
     vacuous_facts,
 )
-from checkers.kernels.validation import NameOf, check_places, check_run, partition_names
+from checkers.kernels.validation import (
+    CLIENT_TABLES,
+    NameOf,
+    check_places,
+    check_run,
+    partition_names,
+)
 from checkers.kernels.words import APPEND, OK, operation_words
 from checkers.registry import find_checkers
 from harness.contracts.checker import Checker, CheckerFinding
@@ -44,7 +50,7 @@ from harness.history.schema import (
     TABLES,
 )
 
-JUDGED_TABLES = ("operations", "records_read", "end_offsets_seen", "group_events")
+JUDGED_TABLES = CLIENT_TABLES
 """A topic-partition is judged if a client touched it, that is, if one of these has rows of it."""
 
 
