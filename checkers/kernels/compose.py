@@ -32,6 +32,7 @@ from checkers.kernels.vacuous_facts import (
 from checkers.kernels.validation import (
     CLIENT_TABLES,
     NameOf,
+    check_columns,
     check_places,
     check_run,
     partition_names,
@@ -222,8 +223,10 @@ def judge_run(tables: Mapping[str, pa.Table], context: RunContext) -> Verdict:
         context: What the run declares about itself (its table `run_facts`).
 
     Raises:
-        HistoryError: A row of a table cannot be (`checkers.kernels.validation`); the sentence names it.
+        HistoryError: A table lacks a column, or a row cannot be (`checkers.kernels.validation`); the sentence
+            names it.
     """
+    check_columns(tables)
     full = {name: _table(tables, name) for name in TABLES}
     full[COORDINATOR_STATES] = coordinator_states(full["partition_states"])
     shared = {name: table for name, table in full.items() if name not in PARTITIONED_TABLES}

@@ -87,6 +87,21 @@ def partition_names(topic: str, partition: int) -> NameOf:
     return name_of
 
 
+def check_columns(tables: Mapping[str, pa.Table]) -> None:
+    """Checks that tables in memory have the columns of the schema; those of stored runs were checked when read.
+
+    Raises:
+        HistoryError: One lacks a column; the sentence names both.
+    """
+    for name, schema in TABLES.items():
+        present = set(tables[name].column_names) if name in tables else schema.names
+        missing = [column for column in schema.names if column not in present]
+        if missing:
+            raise HistoryError(
+                f"the table {name} has no column {missing[0]}; add it as docs/results.md describes it"
+            )
+
+
 def check_places(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
     """Checks that every row of the partitioned tables names a topic and a partition.
 
