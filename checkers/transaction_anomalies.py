@@ -200,7 +200,9 @@ TRANSACTION_ROWS: tuple[Row, ...] = (
     (
         "input-skipped",
         "integrity",
-        "A consumer group committed an offset beyond a committed record that none of its transactions consumed.",
+        "A consumer group committed an offset beyond a committed record that none of its transactions consumed."
+        " Records before the first offset that a transaction of the group consumed do not count, even if it"
+        " aborted: the group may have begun there.",
         "records",
         _KIP_98 + ", consume-transform-produce",
     ),
@@ -208,7 +210,8 @@ TRANSACTION_ROWS: tuple[Row, ...] = (
         "zombie-commit",
         "integrity",
         "A transaction committed although another producer had taken its transactional id over before its commit"
-        " was requested.",
+        " was requested. A transaction of unknown outcome committed if a read_committed consumer received one of"
+        " its records after the request.",
         "transactions",
         _KIP_98 + ", fencing of zombies",
     ),

@@ -29,7 +29,14 @@ from checkers.kernels.vacuous_facts import (
     unfounded_excuses,
     vacuous_facts,
 )
-from checkers.kernels.validation import NameOf, check_places, check_run, partition_names
+from checkers.kernels.validation import (
+    CLIENT_TABLES,
+    NameOf,
+    check_columns,
+    check_places,
+    check_run,
+    partition_names,
+)
 from checkers.kernels.words import APPEND, OK, operation_words
 from checkers.registry import find_checkers
 from harness.contracts.checker import Checker, CheckerFinding
@@ -44,7 +51,7 @@ from harness.history.schema import (
     TABLES,
 )
 
-JUDGED_TABLES = ("operations", "records_read", "end_offsets_seen", "group_events")
+JUDGED_TABLES = CLIENT_TABLES
 """A topic-partition is judged if a client touched it, that is, if one of these has rows of it."""
 
 
@@ -216,8 +223,10 @@ def judge_run(tables: Mapping[str, pa.Table], context: RunContext) -> Verdict:
         context: What the run declares about itself (its table `run_facts`).
 
     Raises:
-        HistoryError: A row of a table cannot be (`checkers.kernels.validation`); the sentence names it.
+        HistoryError: A table lacks a column, or a row cannot be (`checkers.kernels.validation`); the sentence
+            names it.
     """
+    check_columns(tables)
     full = {name: _table(tables, name) for name in TABLES}
     full[COORDINATOR_STATES] = coordinator_states(full["partition_states"])
     shared = {name: table for name, table in full.items() if name not in PARTITIONED_TABLES}

@@ -102,20 +102,21 @@ def check_history(history: PartitionHistory, options: Options | None = None) -> 
     real_time = check_real_time(
         history, facts, clock_error_ns=options.clock_error_ns, sent_twice=options.sent_twice
     )
+    may_be_again = options.sent_again or options.sent_twice
     free, holes = check_free_appends(
         history,
         facts,
         sparse=options.sparse,
         clock_error_ns=options.clock_error_ns,
         holds=holding(real_time),
-        sent_again=options.sent_again or options.sent_twice,
+        sent_again=may_be_again,
     )
     if findings or real_time or free:
         reading = Reading(
             sparse=options.sparse,
             clock_error_ns=options.clock_error_ns,
             log_start_offset=options.log_start_offset,
-            sent_again=options.sent_again or options.sent_twice,
+            sent_again=may_be_again,
         )
         free = weighed(history, facts, free, reading)
     findings += [

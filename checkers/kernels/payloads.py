@@ -70,5 +70,5 @@ def _other_key(claimed: Any, sent: Any, append: I64, rows: I64 | None) -> Bools:
 
 
 def _only(code: U64) -> np.uint64:
-    """Returns the code that all rows have, `NO_CODE` if they differ."""
-    return code[0] if len(code) and bool((code == code[0]).all()) else NO_CODE
+    """Returns the code that all rows have, of which there is at least one; `NO_CODE` if they differ."""
+    return code[0] if bool((code == code[0]).all()) else NO_CODE

@@ -9,9 +9,12 @@ A run whose producers are idempotent names the checker `idempotent-producer`. It
 is one session: one producer id and epoch, sequence numbers in the order of invocation, `fail` only for records
 that took no place. A client that continues with a new epoch after a timeout (KIP-360) is another process.
 
-A leader that lost what it knew of a producer accepts any sequence number. So a lawful flagged election between the
-sending of the first record and the acknowledgement of the second excuses both. Records out of sequence are excused
-as well if the first of them was lost excusably before the second one was established (`excuses`).
+A leader that lost what it knew of a producer accepts any sequence number. So a lawful flagged election excuses
+both if it was after the first record was sent, and before it is certain that the second one was in the log. An
+acknowledgement of the second one makes that certain. Without one, it may have been sent again to a new leader at
+any time, so every election up to the last read is an excuse. There is one exception: nothing precedes a record
+at offset 0, so a read of it shows a gap at once. Records out of sequence are excused as well if the first of
+them was lost excusably before the second one was established (`excuses`).
 """
 
 from collections.abc import Mapping
@@ -27,7 +30,7 @@ from checkers.kernels.evidence import Evidence, sentence
 from checkers.kernels.excuses import Excuses
 from checkers.kernels.facts import Facts
 from checkers.kernels.findings import Finding, finding
-from checkers.kernels.history import INF_NS, INFO, OK_AT, PartitionHistory
+from checkers.kernels.history import I64, INF_NS, INFO, OK_AT, PartitionHistory
 from checkers.kernels.judging import expectations_of
 from checkers.kernels.log_checkers import LOG_TABLES, elections_of, log_of, reader_of
 from checkers.kernels.lost_acked import FinalLog, final_log
@@ -96,6 +99,10 @@ def check_gaps(history: PartitionHistory, facts: Facts, final: FinalLog) -> Find
     rows = np.flatnonzero(missing & (following < len(appends)))
     process = history.append_process[appends]
     rows = rows[process[rows] == process[following[rows]]]
+    if facts.places.start:
+        # The missing record may have been below the log start, unless one that was sent before it is not.
+        before = np.maximum.accumulate(np.where(stays, np.arange(len(appends)), -1))[rows]
+        rows = rows[(before >= 0) & (process[before] == process[rows])]
     first, second = appends[rows], appends[following[rows]]
     return finding(
         "producer-gap",
@@ -145,12 +152,10 @@ def _judged(
     context: RunContext,
     outcome: Any,
 ) -> list[CheckerFinding]:
-    acknowledged = history.append_res[history.append_at(found.second)]
+    by_ns = _in_the_log_by(found, history)
     for election in elections.elections:
         if election.may_excuse:
-            meanwhile = (found.since_ns <= election.at_ns) & (
-                election.at_ns <= np.minimum(acknowledged, INF_NS)
-            )
+            meanwhile = (found.since_ns <= election.at_ns) & (election.at_ns <= by_ns)
             result = EXCUSED if election.excuses else UNDECIDED
             outcome[meanwhile] = np.maximum(outcome[meanwhile], result)
     findings = []
@@ -179,3 +184,23 @@ def _judged(
             )
         )
     return findings
+
+
+def _in_the_log_by(found: Finding, history: PartitionHistory) -> I64:
+    """Returns when the second record of each instance was certainly where the finding says."""
+    first, second = (history.append_at(ops) for ops in (found.first, found.second))
+    rows = np.flatnonzero((history.record_poll >= 0) & history.record_trusted)
+    returned_ns = history.poll_res[history.record_poll[rows]]
+    # All that is known of the two records was known then.
+    last = np.full(found.count, int(returned_ns.max(initial=0)))
+    has_response = history.append_status[first] != INFO
+    last[has_response] = np.maximum(last, history.append_res[first])[has_response]
+    if found.id == "producer-gap":
+        rows = rows[history.record_offset[rows] == 0]
+        first_ns = np.full(len(history.append_op), INF_NS, dtype=np.int64)
+        at_start = history.record_append[rows]
+        is_append = at_start >= 0
+        returned_ns = history.poll_res[history.record_poll[rows]]
+        np.minimum.at(first_ns, at_start[is_append], returned_ns[is_append])
+        last = np.minimum(last, first_ns[second])
+    return np.where(history.append_status[second] == INFO, last, history.append_res[second])

@@ -83,8 +83,10 @@ def refuse(bad: Any, where: str, why: Callable[[int], str]) -> None:
 
 
 def require_no_nulls(table: pa.Table, schema: pa.Schema, where: str) -> None:
-    """Refuses nulls where the schema has none; only tables in memory can have them."""
+    """Refuses nulls where the schema has none; only tables in memory can have them, or columns of their own."""
     for name in table.column_names:
+        if name not in schema.names:
+            continue
         column: Any = table.column(name)
         if column.null_count and not schema.field(name).nullable:
             row = int(np.argmax(column.is_null().to_numpy()))

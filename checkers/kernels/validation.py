@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from checkers.kernels.history import I8, I64, OFFSET_MAX, TIME_NS_MAX, Bools, lookup, stored
 from checkers.kernels.partition_tables import empty_table
+from checkers.kernels.queries.validation import check_offset_queries
 from checkers.kernels.refusals import (
     REMEDY,
     check_times,
@@ -53,6 +54,14 @@ from harness.history.schema import PARTITIONED_TABLES, TABLES
 NameOf = Callable[[str], str]
 """Returns what a table is called in a message: the file that holds it."""
 
+CLIENT_TABLES = (
+    "operations",
+    "records_read",
+    "end_offsets_seen",
+    "group_events",
+    "offset_queries",
+)
+"""The partitioned tables that clients of a run record."""
 STATUSES = ("ok", "corrupt", "foreign")
 ROLES = ("leader", "follower", "offline")
 CAUSES = ("load", "append", "replicate", "observed", "truncate", "high-watermark", "role", "down")
@@ -76,6 +85,21 @@ def partition_names(topic: str, partition: int) -> NameOf:
         return f"{table}/{topic}-{partition}.parquet"
 
     return name_of
+
+
+def check_columns(tables: Mapping[str, pa.Table]) -> None:
+    """Checks that tables in memory have the columns of the schema; those of stored runs were checked when read.
+
+    Raises:
+        HistoryError: One lacks a column; the sentence names both.
+    """
+    for name, schema in TABLES.items():
+        present = set(tables[name].column_names) if name in tables else schema.names
+        missing = [column for column in schema.names if column not in present]
+        if missing:
+            raise HistoryError(
+                f"the table {name} has no column {missing[0]}; add it as docs/results.md describes it"
+            )
 
 
 def check_places(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
@@ -125,9 +149,9 @@ def check_run(
 def check_partition(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
     """Checks the rows of one partition, or of a range of its operations.
 
-    Args: tables: Its rows of the partitioned tables; a missing table counts as empty. Every record and every log
-        end has
-            its operation in the same call.
+    Args: tables: Its rows of the partitioned tables; a missing table counts as empty. Every record, log
+        end and
+            query has its operation in the same call.
         name_of: What the tables are called.
 
     Raises:
@@ -140,7 +164,7 @@ def check_partition(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
         name: tables[name] if name in tables else empty_table(name) for name in PARTITIONED_TABLES
     }
     operations = full["operations"]
-    for name in ("operations", "records_read", "end_offsets_seen", "group_events"):
+    for name in CLIENT_TABLES:
         require_no_nulls(full[name], TABLES[name], name_of(name))
     words = operation_words(operations)
     _check_operations(operations, words, name_of("operations"))
@@ -148,6 +172,8 @@ def check_partition(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
     _check_records(full["records_read"], operations, row_at, words.kind == POLL, name_of)
     _check_ends(full["end_offsets_seen"], row_at, words.kind != APPEND, name_of("end_offsets_seen"))
     _check_group_events(full["group_events"], name_of("group_events"))
+    if full["offset_queries"].num_rows:
+        check_offset_queries(full, name_of("offset_queries"))
     check_states(full, name_of)
 
 

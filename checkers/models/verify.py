@@ -14,7 +14,7 @@ def objection_to_order(
 
     Args:
         model: The object.
-        operations: All `ok` and `info` operations of one object.
+        operations: All `ok` and `info` operations of one object; `validate` has accepted them.
         order: (position, state after it) of every operation that takes effect.
     """
     placed = {position for position, _ in order}
@@ -32,6 +32,9 @@ def objection_to_order(
         state = after
         if latest_invocation_ns is None or operation.invoked_ns > latest_invocation_ns:
             latest_invocation_ns = operation.invoked_ns
-        if operation.outcome == OK and (operation.completed_ns or 0) < latest_invocation_ns:
+        if operation.outcome != OK:
+            continue
+        assert operation.completed_ns is not None
+        if operation.completed_ns < latest_invocation_ns:
             return f"{operation.text()!r} takes effect after an operation that was invoked later"
     return ""

@@ -63,12 +63,13 @@ a name.
   rows, and all its rows are of the topic and partition in its name. No other Parquet file is in `history/`.
 * `kind`, `outcome`, `status`, `role`, `cause`, `change` and `event` have one of the words below; `acks` is 0, 1
   or -1.
-* An `op_index` is not negative and belongs to one row of one partition. The same holds for `event_index` and
-  `fault_id`.
+* An `op_index` is not negative and belongs to one row of one partition. The same holds for `event_index`,
+  `query_index` and `fault_id`.
 * An operation begins at or after 0 and completes after it began; without a completion its outcome is `info`.
 * An acknowledged append has its offset, or null if it is not known, never -1.
 * Every record belongs to a poll of its partition, and the poll's `record_count` counts them. Every row of
-  `end_offsets_seen` belongs to a poll or latest of its partition.
+  `end_offsets_seen` belongs to a poll or latest of its partition, and every row of `offset_queries` is about a
+  record that a poll of its partition had returned before the query began.
 * No number is beyond 2^62 and no time beyond 2^60 ns, except for offsets that a system reported.
 * `run_facts` has one row, with no negative number in it.
 

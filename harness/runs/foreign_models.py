@@ -11,6 +11,9 @@ Jepsen records an operation as function and value; a model wants the arguments a
 | `add`, `remove`, `contains`, `read` | set | |
 
 Operations that are lines of kind `operation`, and those of any other model, are passed on as they are.
+
+An `ok` completion repeats the value and the key of its invocation, except for the result of a read. It may have
+nil or true instead of a value. Anything else is bad input: the history does not show which of the two took effect.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -55,6 +58,10 @@ class _UnfitError(Exception):
     """An operation cannot be given to the model."""
 
 
+class _ContradictionError(Exception):
+    """A completion contradicts its invocation."""
+
+
 Named = tuple[tuple[int, int | None, str], ...]
 
 
@@ -90,6 +97,8 @@ def _operations(
             operation = adapt(one)
         except _UnfitError as error:
             raise HistoryError(f"{history.path}, line {one.line}: {error}") from None
+        except _ContradictionError as error:
+            raise HistoryError(f"{history.path}, line {one.completion_line}: {error}") from None
         objection = model.objection(operation) if isinstance(model, Validating) else ""
         if objection:
             raise HistoryError(f"{history.path}, line {one.line}: {operation.text()} {objection}")
@@ -248,12 +257,16 @@ def _register(one: RecordedOperation, has_value: bool) -> Operation:
     if one.function == "read":
         is_unknown = has_value and one.outcome == OK and one.result is None
         return _operation(one, "read", None, one.result, INFO if is_unknown else None)
+    _require_same(one)
     return _operation(one, one.function, one.argument, None)
 
 
 def _keyed_register(one: RecordedOperation, has_value: bool) -> Operation:
     key, value = _pair(one.argument)
-    result = _pair(one.result)[1] if one.outcome == OK else None
+    result = None
+    if one.outcome == OK:
+        completed_key, result = _pair(one.result)
+        _require_key(one, key, completed_key)
     plain = _register(replace(one, argument=value, result=result), has_value)
     if plain.function == "read":
         return replace(plain, function="get", input=key)
@@ -266,14 +279,17 @@ def _key_value(one: RecordedOperation) -> Operation:
     if "key" not in one.extra:
         raise _UnfitError("the operation has no :key")
     key = one.extra["key"]
+    _require_key(one, one.invoked_extra.get("key", key), key)
     if one.function == "get":
         return _operation(one, "get", key, one.result)
+    _require_same(one)
     return _operation(one, one.function, (key, one.argument), None)
 
 
 def _queue(one: RecordedOperation) -> Operation:
     if one.function == "dequeue":
         return _operation(one, "dequeue", None, one.result)
+    _require_same(one)
     return _operation(one, one.function, one.argument, None)
 
 
@@ -281,7 +297,27 @@ def _set(one: RecordedOperation) -> Operation:
     if one.function == "read":
         return _operation(one, "read", None, one.result)
     output = one.result if isinstance(one.result, bool) else None
+    if output is None:
+        _require_same(one)
     return _operation(one, one.function, one.argument, output)
+
+
+def _require_same(one: RecordedOperation) -> None:
+    """Refuses an ok operation that completes with another value than it was invoked with."""
+    is_repeated = one.result is None or one.result is True or one.result == one.argument
+    if one.outcome == OK and not is_repeated:
+        raise _ContradictionError(
+            f"process {one.process} completes {one.function} {shown(one.result)}, but it invoked {one.function}"
+            f" {shown(one.argument)} on line {one.line}"
+        )
+
+
+def _require_key(one: RecordedOperation, invoked: Any, completed: Any) -> None:
+    if completed != invoked:
+        raise _ContradictionError(
+            f"process {one.process} completes {one.function} of the key {shown(completed)}, but it invoked it"
+            f" of the key {shown(invoked)} on line {one.line}"
+        )
 
 
 def _is_pair(value: Any) -> bool:

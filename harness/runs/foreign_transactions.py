@@ -60,10 +60,20 @@ def _transaction(history: ForeignHistory, number: int, one: RecordedOperation) -
         raise HistoryError(
             f"{history.path}, line {one.completion_line}: {shown(value)} is no list of appends and reads"
         )
+    ops = tuple(_micro(history, one, micro, is_ok) for micro in value)
+    if (
+        is_ok
+        and one.argument is not None
+        and _without_results(one.argument) != _without_results(value)
+    ):
+        raise HistoryError(
+            f"{history.path}, line {one.completion_line}: the appends and reads differ from those that process"
+            f" {one.process} invoked on line {one.line}"
+        )
     return Transaction(
         id=number,
         process=one.process,
-        ops=tuple(_micro(history, one, micro, is_ok) for micro in value),
+        ops=ops,
         invoked_ns=one.invoked_ns,
         completed_ns=one.completed_ns if is_ok else None,
         outcome=one.outcome,
@@ -84,6 +94,18 @@ def _micro(
         f"{history.path}, line {one.completion_line}: {shown(micro)} is neither [:append key value] nor"
         " [:r key list]"
     )
+
+
+def _without_results(micros: Any) -> Any:
+    """Returns what a transaction was asked to do: its appends, and the keys that it reads."""
+    if not isinstance(micros, tuple | list):
+        return micros
+    return [
+        tuple(micro[:2] if micro and name_of(micro[0]) == "r" else micro)
+        if isinstance(micro, tuple | list)
+        else micro
+        for micro in micros
+    ]
 
 
 def _atom(value: Any) -> int | str:

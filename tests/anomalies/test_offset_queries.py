@@ -7,6 +7,7 @@ import pytest
 from checkers.kernels.compose import judge_run
 from harness.contracts.run_context import LOG_CHECKERS, QUERY_CHECKER, RunContext
 from harness.contracts.verdict import Judgement, Validity, Verdict
+from harness.errors import HistoryError
 from tests.anomalies.runs import append, fault, final_read, offset_query, read, run, state
 
 CONTEXT = RunContext(checkers=(*LOG_CHECKERS, QUERY_CHECKER))
@@ -41,6 +42,10 @@ WRONG = [
     pytest.param(
         TIMESTAMP, {"offset": -1, "found": -1}, "lookup-skips-record", id="no offset at all"
     ),
+    # A leader can respond with any number; only -1 stands for nothing.
+    pytest.param(TIMESTAMP, {"offset": -7}, "lookup-skips-record", id="an offset below none"),
+    pytest.param(EPOCH, {"offset": -7}, "epoch-ends-early", id="an end below none"),
+    pytest.param(EPOCH, {"found": -7, "offset": 2}, "epoch-ends-early", id="an epoch below none"),
     pytest.param(EPOCH, {"offset": 1}, "epoch-ends-early", id="the epoch ends at the record"),
     pytest.param(EPOCH, {"found": 2, "offset": 1}, "epoch-ends-early", id="an earlier epoch"),
     pytest.param(EPOCH, {"found": 4, "offset": 9}, "epoch-ends-early", id="a later epoch"),
@@ -80,6 +85,7 @@ def test_a_right_answer_is_valid(kind: str, answer: dict[str, Any]) -> None:
         pytest.param({"outcome": "fail", "error": "OFFSET_NOT_AVAILABLE"}, id="it was refused"),
         pytest.param({"leader_epoch": 2}, id="by a leader that was deposed"),
         pytest.param({"leader_epoch": -1}, id="in an unknown epoch"),
+        pytest.param({"leader_epoch": -7}, id="in an epoch that the leader invented"),
         pytest.param({"known_epoch": -1}, id="the record was read in an unknown epoch"),
     ],
 )
@@ -108,19 +114,30 @@ IMPOSSIBLE = [
     ({"invoked_ns": 20}, "no poll with op_index 2 had returned the record of op 1 at offset 1"),
     ({"op_index": 1}, "no poll with op_index 1 had"),
     ({"record_value": 0}, "the record of op 0 at offset 1"),
-    ({"offset": -2}, "offset is -2"),
+    ({"query_index": -1}, "query_index is -1"),
+    ({"known_epoch": -2}, "known_epoch is -2"),
+    ({"asked": -2}, "asked is -2"),
 ]
 
 
 @pytest.mark.parametrize(("changed", "sentence"), IMPOSSIBLE)
-def test_a_row_that_cannot_be_makes_the_answers_unknown(
-    changed: dict[str, Any], sentence: str
-) -> None:
-    verdict = verdict_of(query(EPOCH) | changed)
-    assert verdict.validity == Validity.UNKNOWN
-    (reason,) = verdict.reasons
-    assert "offset_queries/t-0.parquet, row 0: " in reason
-    assert sentence in reason
+def test_a_row_that_cannot_be_is_bad_input(changed: dict[str, Any], sentence: str) -> None:
+    for context in (CONTEXT, RunContext()):
+        with pytest.raises(HistoryError) as refused:
+            verdict_of(query(EPOCH) | changed, context=context)
+        assert str(refused.value).startswith("offset_queries/t-0.parquet, row 0: ")
+        assert sentence in str(refused.value)
+
+
+def test_a_query_about_a_partition_that_no_poll_read_is_bad_input() -> None:
+    with pytest.raises(HistoryError, match=r"t-1.parquet, row 0: no poll with op_index 2 had"):
+        verdict_of(query(EPOCH, partition=1))
+
+
+def test_an_index_belongs_to_one_query() -> None:
+    verdict_of(query(EPOCH), query(EPOCH, query_index=1))
+    with pytest.raises(HistoryError, match="row 1: query_index 0 is in row 0, too"):
+        verdict_of(query(EPOCH), query(EPOCH))
 
 
 @pytest.mark.parametrize(("kind", "answer", "anomaly"), WRONG)

@@ -1,5 +1,6 @@
 """What idempotent producers promise: the records of a session are in the log in order and without gaps."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,6 +118,64 @@ def test_a_flagged_election_meanwhile_excuses_a_gap(
     states = [state(0, 1, [1], epoch=0), state(at_ns, 2, [2], epoch=1, flagged=flagged)]
     (anomaly,) = found(GAP, context, states=states)
     assert anomaly.judgement == judgement
+
+
+UNANSWERED = [sent(0, 1, None), sent(1, 2, None)]
+SEEN_AT_0 = [*UNANSWERED, read(5, 20, 1), *final_read(80, 1)]
+OF_OTHER = Call(op=9, kind="append", process=8, inv=3, res=4, offset=0)
+SEEN_AT_1 = [*UNANSWERED, OF_OTHER, read(5, 20, 9, 1), *final_read(80, 9, 1)]
+TWISTED = [sent(0, 1, 1, until=500), sent(1, 2, None), read(5, 20, 1, 0), *final_read(80, 1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("calls", "at_ns", "judgement"),
+    [
+        # Nothing precedes offset 0, so the gap was there when the read at 20 returned.
+        (SEEN_AT_0, 50, Judgement.FORBIDDEN),
+        (SEEN_AT_0, 21, Judgement.EXCUSED),
+        (SEEN_AT_0, 22, Judgement.FORBIDDEN),
+        # Both may have been there; op 1 was then sent again to the leader that was elected.
+        (SEEN_AT_1, 50, Judgement.EXCUSED),
+        # The final reads returned at 901.
+        (SEEN_AT_1, 901, Judgement.EXCUSED),
+        (SEEN_AT_1, 902, Judgement.FORBIDDEN),
+        (TWISTED, 50, Judgement.EXCUSED),
+        (TWISTED, 902, Judgement.FORBIDDEN),
+    ],
+)
+def test_an_election_after_all_that_is_known_of_a_record_without_a_response_excuses_nothing(
+    calls: list[Call], at_ns: int, judgement: Judgement
+) -> None:
+    context = RunContext(checkers=CONTEXT.checkers, elr_on=False, unclean_election_enabled=True)
+    states = [state(0, 1, [1], epoch=0), state(at_ns, 2, [2], epoch=1, flagged=True)]
+    (anomaly,) = found(calls, context, states=states)
+    assert anomaly.judgement == judgement
+
+
+def test_what_was_sent_last_is_known_when_the_response_to_the_first_one_arrived() -> None:
+    context = RunContext(checkers=CONTEXT.checkers, elr_on=False, unclean_election_enabled=True)
+    late = [sent(0, 1, 1, until=990), *TWISTED[1:]]
+    for at_ns, judgement in ((990, Judgement.EXCUSED), (991, Judgement.FORBIDDEN)):
+        states = [state(0, 1, [1], epoch=0), state(at_ns, 2, [2], epoch=1, flagged=True)]
+        (anomaly,) = found(late, context, states=states)
+        assert (anomaly.id, anomaly.judgement) == ("out-of-sequence", judgement)
+
+
+@pytest.mark.parametrize("is_above", [False, True])
+def test_a_record_below_the_log_start_is_no_gap(is_above: bool) -> None:
+    """Op 0 may have been deleted, unless a record that was sent before it is still there."""
+    context = RunContext(checkers=CONTEXT.checkers, log_start_offset=6)
+    before = sent(0, 1, 6 if is_above else 5)
+    offset = 7 if is_above else 6
+    values = (0, 2) if is_above else (2,)
+    calls = [
+        before,
+        sent(1, 3, None),
+        sent(2, 5, offset),
+        read(80, 900, *values, start=6, final=True),
+    ]
+    calls.append(replace(final_read(81, *range(8))[-1], op=82, offset=offset + 1))
+    assert [a.id for a in found(calls, context)] == (["producer-gap"] if is_above else [])
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,29 @@ def zombie(is_after: bool) -> Verdict:
     return events.verdict()
 
 
+def unanswered(
+    is_after: bool, *, is_seen: bool = True, isolation: str = "read_committed"
+) -> Verdict:
+    """As `zombie`, but the response to the commit is lost, and a reader receives the record or does not."""
+    events = Events()
+    kept = producer(events, 3, "q")
+    known = events.send(kept, 0, B, 0)
+    events.commit(kept)
+    one = producer(events, 1)
+    value = events.send(one, 0, A, 0)
+    if is_after:
+        events.initialised(2, "p")
+    events.note(one, "commit-asked")
+    if not is_after:
+        events.initialised(2, "p")
+    events.note(one, "unknown")
+    if is_seen and isolation == "read_uncommitted":
+        events.read(7, A, (0, value), isolation=isolation)
+    is_closing = is_seen and isolation == "read_committed"
+    events.closing(a=[(0, value)] if is_closing else [], b=[(0, known)])
+    return events.verdict()
+
+
 def circle(is_circle: bool) -> Verdict:
     """Two transactions each consume a record of the other one, or only one does."""
     events = Events()
@@ -171,6 +194,76 @@ def test_the_smallest_table_has_the_anomaly_and_the_near_miss_is_valid(identifie
     assert found.validity is Validity.INVALID
     missed = make(near_miss)
     assert missed.validity is Validity.VALID, missed.reasons
+
+
+def test_a_commit_of_a_zombie_may_have_no_response() -> None:
+    verdict = unanswered(True)
+    assert judgements(verdict) == {"zombie-commit": Judgement.FORBIDDEN}
+    (anomaly,) = verdict.anomalies
+    assert anomaly.sentence.endswith("which reads committed records, received 8 at offset 0 of t-0")
+    assert "-> unknown [" in anomaly.witnesses[0].text
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        # The coordinator may have committed before the other producer came, and the response was lost.
+        partial(unanswered, False),
+        partial(unanswered, True, is_seen=False),
+        # Consumers with read_uncommitted receive records of aborted transactions as well.
+        partial(unanswered, True, isolation="read_uncommitted"),
+    ],
+)
+def test_a_commit_without_a_response_may_have_been_refused_or_in_time(
+    verdict: Callable[[], Verdict],
+) -> None:
+    found = verdict()
+    assert found.validity is Validity.VALID, found.reasons
+    assert "zombie-commit" not in judgements(found)
+
+
+def test_a_record_that_was_received_too_early_shows_no_commit_of_a_zombie() -> None:
+    events = Events()
+    kept = producer(events, 3, "q")
+    known = events.send(kept, 0, B, 0)
+    events.commit(kept)
+    one = producer(events, 1)
+    value = events.send(one, 0, A, 0)
+    events.initialised(2, "p")
+    events.read(7, A, (0, value))
+    events.note(one, "commit-asked")
+    events.note(one, "unknown")
+    events.closing(b=[(0, known)])
+    assert "precommitted-read" in judgements(events.verdict())
+    assert "zombie-commit" not in judgements(events.verdict())
+
+
+@pytest.mark.parametrize(("is_aborted", "found"), [(None, False), (True, True)])
+def test_a_group_skips_nothing_before_the_first_record_that_it_consumed(
+    is_aborted: bool | None, found: bool
+) -> None:
+    """The group begins at the second record; or at the first one, in a transaction that aborts."""
+    events = Events()
+    one = producer(events, 1)
+    first, second = events.send(one, 0, A, 0), events.send(one, 1, A, 1)
+    events.commit(one)
+    events.initialised(2, "processor")
+    begin = partial(
+        events.begin, 2, transactional_id="processor", group="g", isolation="read_committed"
+    )
+    if is_aborted:
+        number = begin()
+        events.poll(number, 0, A, [(0, first)])
+        events.send(number, 1, B, 0)
+        events.note(number, "offset", A, number=2, offset=1)
+        events.abort(number)
+    number = begin()
+    events.poll(number, 0, A, [(1, second)])
+    output = events.send(number, 1, B, 2)
+    events.note(number, "offset", A, number=2, offset=2)
+    events.commit(number)
+    events.closing(a=[(0, first), (1, second)], b=[(2, output)])
+    assert ("input-skipped" in judgements(events.verdict())) == found
 
 
 @pytest.mark.parametrize("identifier", CASES)

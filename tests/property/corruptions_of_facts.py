@@ -352,46 +352,48 @@ def _query_twice(t: Tables) -> None:
 
 
 QUERIES = [
-    unknown(
+    refused(
         "unknown kind of a query",
         lambda t: _query(t, "timestamp").update(kind="magic"),
         "kind is 'magic'",
     ),
-    unknown(
+    refused(
         "unknown outcome of a query",
         lambda t: _query(t, "timestamp").update(outcome="info"),
         "outcome is 'info'",
     ),
-    unknown("two queries of one index", _query_twice, "query_index"),
-    unknown(
+    refused("two queries of one index", _query_twice, "query_index"),
+    refused(
         "query that ended before it began",
         lambda t: _query(t, "timestamp").update(completed_ns=0),
         "which is before invoked_ns",
     ),
-    unknown(
+    refused(
         "query before its poll",
         lambda t: _query(t, "timestamp").update(invoked_ns=0),
         "before the query",
     ),
-    unknown(
+    refused(
         "query about a record that no poll returned",
         lambda t: _query(t, "leader-epoch").update(record_value=LARGEST // 2),
         "had returned the record of op",
     ),
-    unknown(
+    refused(
         "query about another offset of the record",
         lambda t: _query(t, "leader-epoch").update(record_offset=10**6),
         "at offset 1000000 before the query",
     ),
-    unknown(
+    refused(
         "query of a poll that does not exist",
         lambda t: _query(t, "leader-epoch").update(op_index=10**9),
         "no poll with op_index 1000000000",
     ),
-    unknown(
-        "offset below none", lambda t: _query(t, "timestamp").update(offset=-7), "offset is -7"
+    anomaly(
+        "offset below none",
+        lambda t: _query(t, "timestamp").update(offset=-7),
+        "lookup-skips-record",
     ),
-    unknown(
+    refused(
         "query of an epoch below none",
         lambda t: _query(t, "leader-epoch").update(known_epoch=-2),
         "known_epoch is -2",

@@ -72,7 +72,7 @@ def _without_partition_one(run: Path) -> None:
 
 def _without_client_tables_of_partition_one(run: Path) -> None:
     tables = dict(read_tables(run))
-    for name in ("operations", "records_read", "end_offsets_seen"):
+    for name in ("operations", "records_read", "end_offsets_seen", "offset_queries"):
         tables[name] = tables[name].filter(pa.compute.equal(tables[name]["partition"], 0))
     write_tables(run, tables)
 

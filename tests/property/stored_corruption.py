@@ -178,7 +178,13 @@ def drop(t: Tables, table: str, rows: Iterable[Row]) -> None:
 
 
 def drop_records(t: Tables, rows: Rows) -> None:
-    """Removes records as if their polls had never returned them."""
+    """Removes records as if their polls had never returned them, with the questions about them."""
+    gone = {(row["op_index"], row["offset"], row["value"]) for row in rows}
+    t["offset_queries"][:] = [
+        row
+        for row in t["offset_queries"]
+        if (row["op_index"], row["record_offset"], row["record_value"]) not in gone
+    ]
     drop(t, "records_read", rows)
     count_records(t)
 

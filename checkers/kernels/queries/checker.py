@@ -25,12 +25,10 @@ import pyarrow as pa
 from checkers.anomalies import ANOMALIES
 from checkers.kernels.evidence import seconds
 from checkers.kernels.lawful_losses import may_lack_records
-from checkers.kernels.queries.validation import check_offset_queries, rows_of
-from checkers.kernels.validation import partition_names
+from checkers.kernels.queries.validation import rows_of
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import QUERY_CHECKER, RunContext
 from harness.contracts.verdict import Judgement, Witness
-from harness.errors import HistoryError
 from harness.history.op import OpKind, Outcome, QueryKind
 
 LOOKUP_SKIPS = "lookup-skips-record"
@@ -43,6 +41,9 @@ NOT_JUDGED = (
     " of destroyed data without eligible leader replicas"
 )
 
+NOTHING = -1
+"""The offset or the epoch of a response that names none. Any other negative one is a defect of the leader."""
+
 Row = Mapping[str, Any]
 
 
@@ -54,15 +55,10 @@ class OffsetQueriesChecker:
     per_partition = True
 
     def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
-        """Checks the questions about one partition; a row that cannot be makes the answers unknown."""
-        rows = tables["offset_queries"].to_pylist()
-        if rows:
-            name_of = partition_names(rows[0]["topic"], rows[0]["partition"])
-            try:
-                check_offset_queries(tables, name_of("offset_queries"))
-            except HistoryError as error:
-                return CheckerReport(unknown_reasons=(str(error),))
-        answered = [row for row in rows if row["outcome"] == Outcome.OK]
+        """Checks the questions about one partition."""
+        answered = [
+            row for row in tables["offset_queries"].to_pylist() if row["outcome"] == Outcome.OK
+        ]
         if not answered:
             return CheckerReport(coverage={"offset_queries": 0, "offset_queries_judged": 0})
         kept = _kept(tables)
@@ -138,7 +134,11 @@ def _sentence(row: Row) -> str:
     )
     record = f"the record of op {row['record_value']} at offset {row['record_offset']}"
     if row["kind"] == QueryKind.TIMESTAMP:
-        answer = f"offset {row['offset']}" if row["offset"] >= 0 else "no offset"
+        answer = f"offset {row['offset']}" if row["offset"] != NOTHING else "no offset"
         return f"{when} returned {answer} for timestamp {row['asked']} ms, which {record} has"
-    answer = f"epoch {row['found']} and offset {row['offset']}" if row["found"] >= 0 else "no epoch"
+    answer = (
+        f"epoch {row['found']} and offset {row['offset']}"
+        if row["found"] != NOTHING
+        else "no epoch"
+    )
     return f"{when} returned {answer} for the end of epoch {row['asked']}, which {record} has"

@@ -169,15 +169,23 @@ def _forbidden(
 
 
 def _taken_over(events: pa.Table, recorded: Sequence[Recorded]) -> tuple[CheckerFinding, ...]:
-    """Returns the commits of producers whose transactional id another one had taken over (`zombie-commit`)."""
+    """Returns the commits of producers whose transactional id another one had taken over (`zombie-commit`).
+
+    Taking an id over aborts its open transaction, so a commit that is requested afterwards cannot succeed. If its
+    outcome is unknown, a record of it that a read_committed consumer received shows that it did. A commit that was
+    requested before may have succeeded although its response was lost.
+    """
     initialised = [
         row for row in events.to_pylist() if row["event"] == TransactionEvent.INITIALISED
     ]
-    bad: list[tuple[Recorded, Mapping[str, int]]] = []
+    seen = _seen_committed(recorded)
+    bad: list[tuple[Recorded, Mapping[str, int], str]] = []
     for one in recorded:
-        if one.asked is None or one.outcome != "committed":
+        begin = one.begin
+        shown = "and committed" if one.outcome == "committed" else seen.get(begin["transaction"])
+        if one.asked is None or shown is None:
             continue
-        begin, asked = one.begin, one.asked["event_index"]
+        asked = one.asked["event_index"]
         takeovers = [
             row
             for row in initialised
@@ -185,12 +193,13 @@ def _taken_over(events: pa.Table, recorded: Sequence[Recorded]) -> tuple[Checker
         ]
         newest = max(takeovers, key=lambda row: row["event_index"], default=None)
         if newest is not None and newest["process"] != begin["process"]:
-            bad.append((one, newest))
+            bad.append((one, newest, shown))
     if not bad:
         return ()
-    one, newest = bad[0]
-    asked = one.asked or {}
+    one, newest, shown = bad[0]
+    asked_ns = (one.asked or {})["at_ns"]
     number = int(one.begin["transaction"])
+    ended = "..." if one.end is None else seconds(one.end["at_ns"])
     return (
         _forbidden(
             "zombie-commit",
@@ -198,19 +207,45 @@ def _taken_over(events: pa.Table, recorded: Sequence[Recorded]) -> tuple[Checker
             sentence=(
                 f"process {newest['process']} took over {one.begin['transactional_id']} at"
                 f" {seconds(newest['at_ns'])}, but T{number} of process {one.begin['process']} requested its"
-                f" commit at {seconds(asked['at_ns'])} and committed"
+                f" commit at {seconds(asked_ns)} {shown}"
             ),
             witnesses=(
                 Witness(
                     op_index=number,
                     text=(
-                        f"process {one.begin['process']} T{number} {one.begin['transactional_id']} -> committed"
-                        f" [{seconds(one.begin['at_ns'])}, {seconds((one.end or {})['at_ns'])}]"
+                        f"process {one.begin['process']} T{number} {one.begin['transactional_id']} ->"
+                        f" {one.outcome} [{seconds(one.begin['at_ns'])}, {ended}]"
                     ),
                 ),
             ),
         ),
     )
+
+
+def _seen_committed(recorded: Sequence[Recorded]) -> dict[int, str]:
+    """Returns the transactions of unknown outcome that a read_committed consumer saw, and the words for it.
+
+    A record that was received before the commit was requested is `precommitted-read` and shows no commit.
+    """
+    sender_of = {value: one for one in recorded for value in one.sends}
+    seen: dict[int, str] = {}
+    for reader in recorded:
+        if reader.is_uncommitted_read:
+            continue
+        for row in reader.polls:
+            sender = sender_of.get(row["value"]) if row["status"] == TRUSTED else None
+            if sender is None or sender.outcome != "unknown" or sender.asked is None:
+                continue
+            number = int(sender.begin["transaction"])
+            place = sender.sends[row["value"]]
+            is_there = (place["topic"], place["partition"]) == (row["topic"], row["partition"])
+            if is_there and row["event_index"] > sender.asked["event_index"]:
+                seen.setdefault(
+                    number,
+                    f"and T{int(reader.begin['transaction'])}, which reads committed records, received"
+                    f" {row['value']} at offset {row['offset']} of {row['topic']}-{row['partition']}",
+                )
+    return seen
 
 
 def _may_have_lost(tables: Mapping[str, pa.Table], context: RunContext) -> bool:

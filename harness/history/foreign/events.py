@@ -5,7 +5,8 @@ did not) or `info` (unknown). The order of events in the file is their order in 
 missing, so they are moved forward, by as little as possible, until they agree with that order.
 
 Everything that cannot be interpreted becomes a `Problem` with its line. Nothing is dropped silently: a history
-with problems cannot be judged better than unknown.
+with problems cannot be judged better than unknown. A completion that contradicts its invocation is bad input: one
+of the two is wrong, and so may be every other line of the same recorder.
 """
 
 from collections import Counter
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.errors import HistoryError
 from harness.history.foreign.edn import Form
 from harness.history.foreign.edn_values import Keyword, Tagged, to_edn
 
@@ -62,6 +64,7 @@ class RecordedOperation:
         invoked_ns, completed_ns: In the order of the events; `completed_ns` is None while open.
         outcome: ok, fail or info.
         extra: Other fields of the completion, or of the invocation if there is none.
+        invoked_extra: Other fields of the invocation.
     """
 
     line: int
@@ -74,6 +77,7 @@ class RecordedOperation:
     completed_ns: int | None
     outcome: str
     extra: Mapping[str, Any] = field(default_factory=dict)
+    invoked_extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -173,19 +177,27 @@ class Pairing:
 
     Args:
         problems: Where what cannot be interpreted is added.
+        origin: The name of the file, for errors.
 
     Attributes:
         not_clients: How many events are of no client, by process and function: the faults of the history.
     """
 
-    def __init__(self, problems: Problems) -> None:
+    def __init__(self, problems: Problems, origin: str) -> None:
         self._problems = problems
+        self._origin = origin
         self._open: dict[int, tuple[Event, int]] = {}
+        # Processes that invoked an operation while another one was open, until the next completion.
+        self._doubtful: set[int] = set()
         self._last_ns: int | None = None
         self.not_clients: Counter[tuple[str, str]] = Counter()
 
     def operations(self, events: Iterable[Event]) -> Iterator[RecordedOperation]:
-        """Returns operations in the order in which they end; those that stay open come last and are `info`."""
+        """Returns operations in the order in which they end; those that stay open come last and are `info`.
+
+        Raises:
+            HistoryError: A process completes another function than it invoked; the sentence names both lines.
+        """
         for event in events:
             now_ns = self._advance(event.time_ns)
             process = event.process
@@ -200,6 +212,7 @@ class Pairing:
                         f"process {process} invokes an operation although its operation of line"
                         f" {still_open.line} is still open",
                     )
+                    self._doubtful.add(process)
                     continue
                 self._open[process] = event, now_ns
                 continue
@@ -229,13 +242,18 @@ class Pairing:
             )
             return None
         invocation, invoked_ns = opened
-        if event.function != invocation.function:
+        if process in self._doubtful:
+            self._doubtful.remove(process)
             self._problems.add(
                 event.line,
-                f"process {process} completes {event.function!r}, but it invoked {invocation.function!r} on"
-                f" line {invocation.line}",
+                f"process {process} has several open operations, and it is not known which of them this completes",
             )
             return None
+        if event.function != invocation.function:
+            raise HistoryError(
+                f"{self._origin}, line {event.line}: process {process} completes {event.function!r}, but it"
+                f" invoked {invocation.function!r} on line {invocation.line}"
+            )
         return _operation(invocation, event, invoked_ns, now_ns)
 
 
@@ -254,4 +272,5 @@ def _operation(
         completed_ns=completed_ns,
         outcome=INFO if completion is None else completion.type,
         extra=invocation.extra if completion is None else completion.extra,
+        invoked_extra=invocation.extra,
     )

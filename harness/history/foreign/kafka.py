@@ -21,7 +21,7 @@ Source:
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,6 +105,15 @@ class KafkaConversion:
         )
         if not isinstance(keys, tuple | list):
             self._problems.add(operation.line, f"{operation.function} names no list of keys")
+            self._consumers.pop(operation.process, None)
+            return
+        if isinstance(operation.argument, tuple | list) and _names(keys) != _names(
+            operation.argument
+        ):
+            self._problems.add(
+                operation.completion_line,
+                f"{operation.function} names other keys than on line {operation.line}",
+            )
             self._consumers.pop(operation.process, None)
             return
         before = self._consumers.get(operation.process, _Consumer())
@@ -281,6 +290,10 @@ def _same_shape(
         before == after and (before == "poll" or given[:1] == result[:1])
         for (before, given), (after, result) in zip(asked, done, strict=True)
     )
+
+
+def _names(keys: Sequence[Any]) -> set[str]:
+    return {to_edn(key) for key in keys}
 
 
 def _records(value: Any) -> list[tuple[int, str]] | None:

@@ -287,7 +287,7 @@ def _read_pairs(
         raise HistoryError(
             f"{source.origin}: describe a log by lines of kind append, poll and latest, not by events"
         )
-    pairing = Pairing(problems)
+    pairing = Pairing(problems, source.origin)
     operations = pairing.operations(chain(ahead, events))
     if workload != Workload.LOG:
         return ForeignHistory(

@@ -322,3 +322,25 @@ def test_any_readable_history_is_refused_or_gets_a_verdict_and_no_checker_fails(
     for (topic, partition), rows in by_partition(tables).items():
         judgement = judge_partition(topic, partition, {**tables, **rows}, context)
         assert not [why for why in judgement.unknown_reasons if "the checker failed" in why]
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [(name, column) for name, schema in TABLES.items() for column in schema.names],
+)
+def test_a_table_without_one_of_its_columns_is_refused_by_both_names(
+    name: str, column: str
+) -> None:
+    tables = run(CALLS)
+    whole = tables.get(name, TABLES[name].empty_table())
+    sentence = f"the table {name} has no column {column}; add it"
+    with pytest.raises(HistoryError, match=sentence):
+        judge_run({**tables, name: whole.drop_columns([column])}, RunContext())
+
+
+def test_a_table_may_have_columns_of_its_own() -> None:
+    tables = run(CALLS)
+    operations = tables["operations"]
+    note = pa.nulls(operations.num_rows, pa.string())
+    more = {**tables, "operations": operations.append_column("note", note)}
+    assert judge_run(more, RunContext()) == judge_run(tables, RunContext())

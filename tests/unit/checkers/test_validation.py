@@ -20,7 +20,18 @@ from checkers.synthetic import Shape, synthetic_tables
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Validity
 from harness.errors import HistoryError
-from tests.anomalies.runs import append, batch, final_read, read, replica, run, state, table
+from harness.history.schema import TABLES
+from tests.anomalies.runs import (
+    append,
+    batch,
+    final_read,
+    offset_query,
+    read,
+    replica,
+    run,
+    state,
+    table,
+)
 from tests.spark.local_spark import LocalSpark
 from tests.spark.stored_runs import CONTEXT, replaced, store, synthetic, tasks
 
@@ -184,6 +195,21 @@ def whole_and_cut(directory: Path, tables: Tables, **context: Any) -> tuple[dict
     (task,) = tasks(stored, RunContext(**{"acked_during_faults_min": 0, **context}))
     (whole,) = judge_task(task)
     return whole, judge_in_buckets(LocalSpark(), task, width=50)
+
+
+def test_a_huge_partition_with_questions_about_offsets_is_checked_as_a_whole(
+    tmp_path: Path,
+) -> None:
+    tables = synthetic(1, 200, final_read_records=30)
+    whole, cut = whole_and_cut(tmp_path / "without", tables)
+    assert whole["judgement"] and cut
+    topic = tables["operations"].column("topic")[0].as_py()
+    query = dict.fromkeys(TABLES["offset_queries"].names, 0)
+    query |= offset_query("timestamp", op_index=10**6, topic=topic)
+    queries = table("offset_queries", [query])
+    whole, cut = whole_and_cut(tmp_path / "with", {**tables, "offset_queries": queries})
+    assert "row 0: no poll with op_index 1000000 had returned" in whole["history_error"]
+    assert cut is None
 
 
 def test_a_huge_partition_is_checked_slice_by_slice_and_across_slices(tmp_path: Path) -> None:

@@ -221,3 +221,92 @@ def test_other_transactions_are_refused_with_their_line(judge, micro, problem):
     with pytest.raises(HistoryError) as caught:
         judge(text)
     assert f"line 9: {problem}" in str(caught.value)
+
+
+A_KEY = [("write", "[:a 1]", "ok", "[:a 1]"), ("read", "[:a nil]", "ok", "[:a 1]")]
+
+
+@pytest.mark.parametrize(
+    ("calls", "sentence"),
+    [
+        (
+            [("write", "1", "ok", "2")],
+            "line 2: process 0 completes write 2, but it invoked write 1",
+        ),
+        (
+            [("write", "2", "ok", "1")],
+            "line 2: process 0 completes write 1, but it invoked write 2",
+        ),
+        ([("write", "1", "ok", "false")], "line 2: process 0 completes write false, but"),
+        ([READ_0, ("cas", "[0 5]", "ok", "[0 6]")], "line 4: process 1 completes cas"),
+        ([READ_0, ("cas", "[0 5]", "ok", "false")], "line 4: process 1 completes cas false, but"),
+        ([*A_KEY, ("write", "[:a 2]", "ok", "[:a 3]")], "line 6: process 2 completes write 3, but"),
+        (
+            [*A_KEY, ("write", "[:a 2]", "ok", "[:b 2]")],
+            "line 6: process 2 completes write of the key :b, but it invoked it of the key :a on line 5",
+        ),
+        ([*A_KEY, ("read", "[:a nil]", "ok", "[:b 1]")], "line 6: process 2 completes read of the"),
+        ([store("put", "k", "1", "2")], "line 2: process 0 completes put 2, but it invoked put 1"),
+        ([store("append", "k", '"a"', '"b"')], "line 2: process 0 completes append"),
+        ([("enqueue", "1", "ok", "2")], "line 2: process 0 completes enqueue 2, but it invoked"),
+        ([("add", "1", "ok", "2")], "line 2: process 0 completes add 2, but it invoked add 1"),
+    ],
+)
+def test_a_completion_with_another_value_or_key_is_bad_input(judge, calls, sentence):
+    with pytest.raises(HistoryError, match=sentence):
+        judge(edn(*calls))
+
+
+def test_a_completion_with_another_key_of_a_store_is_bad_input(judge):
+    first, second = edn(store("put", "k", "1", "1")).splitlines()
+    assert judge(f"{first}\n{second}")[0] == "valid"
+    changed = second.replace(':key "k"', ':key "j"')
+    with pytest.raises(HistoryError, match=r'line 2: .*of the key "j", but it invoked it of the'):
+        judge(f"{first}\n{changed}")
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [("write", "1", "ok", "nil"), ("read", "nil", "ok", "1")],
+        [("write", "1", "ok", "true"), ("read", "nil", "ok", "1")],
+        [("write", "1", "info", "2"), ("read", "nil", "ok", "1")],
+        [("write", "1", "ok", "1"), ("cas", "[2 1]", "fail", "false"), ("read", "nil", "ok", "1")],
+        [("write", "1", "ok", "1"), ("cas", "[1 2]", "ok", "(1 2)"), ("read", "nil", "ok", "2")],
+        [("enqueue", "1", "ok", "nil"), ("dequeue", "nil", "ok", "1")],
+        [("add", "1", "ok", "true"), ("add", "1", "ok", "false"), ("read", "nil", "ok", "#{1}")],
+        [("add", "1", "ok", "nil"), ("read", "nil", "ok", "#{1}")],
+    ],
+)
+def test_a_completion_need_not_repeat_the_value(judge, calls):
+    assert judge(edn(*calls))[0] == "valid"
+
+
+@pytest.mark.parametrize(
+    ("done", "is_same"),
+    [
+        ("[[:append :x 9] [:r :y [1]]]", True),
+        ("([:append :x 9] [:r :y [1]])", True),
+        ("[[:append :x 8] [:r :y [1]]]", False),
+        ("[[:append :y 9] [:r :y [1]]]", False),
+        ("[[:append :x 9] [:r :x [1]]]", False),
+        ("[[:r :x [9]] [:r :y [1]]]", False),
+        ("[[:append :x 9]]", False),
+        ("[[:append :x 9] [:r :y [1]] [:r :x [1 9]]]", False),
+    ],
+)
+def test_a_transaction_completes_with_its_own_appends_and_reads(judge, done, is_same):
+    text = SKEW + (
+        "{:process 2 :type :invoke :f :txn :value [[:append :x 9] [:r :y nil]]}\n"
+        f"{{:process 2 :type :ok :f :txn :value {done}}}"
+    )
+    if is_same:
+        assert judge(text, promise="read-committed")[0] == "valid"
+        without = text.replace(" :value [[:append :x 9] [:r :y nil]]", "")
+        assert judge(without, promise="read-committed")[0] == "valid"
+        return
+    with pytest.raises(HistoryError) as caught:
+        judge(text)
+    assert str(caught.value).endswith(
+        "line 9: the appends and reads differ from those that process 2 invoked on line 8"
+    )

@@ -285,6 +285,10 @@ def test_an_impossible_offset_that_was_read_is_an_anomaly(judged, offset):
             "{:process 0 :type :invoke :f :assign :value 5}\n{:process 0 :type :ok :f :assign :value 5}",
             "assign names no list of keys",
         ),
+        (
+            "{:process 0 :type :invoke :f :assign :value [:x]}\n{:process 0 :type :ok :f :assign :value [:y]}",
+            "assign names other keys than on line 1",
+        ),
         (sent(0, 5, "[0 6]"), "a send of 5 completes as [0 6]; expected [offset value]"),
         (sent(0, 5, "[-1 5]"), "-1 is no offset"),
         (
