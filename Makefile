@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all checks collect lint types format docs docs-site benchmarks lock clean
+.PHONY: help setup demo test test-all kafka-versions checks collect lint types format docs docs-site benchmarks lock clean
 
 help: ## Lists the commands.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,7 +29,15 @@ demo: setup ## The tour: the bug, its cure, a small comparison. Prints the repor
 test: checks ## Everything that must pass; prints the time per group of tests.
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not long"
 
-test-all: test ## The same, and the long tests, the long forms of the kill test and the fuzzers; takes about an hour.
+KAFKA_VERSIONS = 3.6.2 3.9.1 4.0.2 4.1.2 4.4.0
+
+# Which versions the long tests run; those that cannot be fetched make tests skip, with the reason.
+kafka-versions: setup
+	@for version in $(KAFKA_VERSIONS); do \
+	  $(BIN)/laststand system fetch apache-kafka $$version --quiet || echo "Apache Kafka $$version could not be fetched"; \
+	done
+
+test-all: test kafka-versions ## The same, and the long tests, the long forms of the kill test and the fuzzers; takes about an hour.
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m long
 	LASTSTAND_KILLS=50 $(BIN)/python -m pytest tests/containers/test_harness_killed.py
 	LASTSTAND_KILLS=200 $(BIN)/python -m pytest tests/cli/test_kill_anytime.py

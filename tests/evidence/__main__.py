@@ -16,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from rich.console import Console
 from rich.table import Table
 
+from tests.evidence.cases import UNTESTED
 from tests.evidence.kinds import KINDS, judge
 from tests.evidence.ledger import Entry, add, digest, entries
 
@@ -57,7 +58,7 @@ def gather(kind_id: str, count: int, jobs: int = 1) -> int:
 
 def report(kept: list[Entry]) -> int:
     """Prints what was judged; returns 1 if a case is wrong with the present text."""
-    table = Table("kind", "cases", "wrong", "unknown", "earlier texts", "wrong then")
+    table = Table("kind", "cases", "wrong", "unknown", "untested", "earlier texts", "wrong then")
     for column in table.columns[1:]:
         column.justify = "right"
     wrong = 0
@@ -69,6 +70,7 @@ def report(kept: list[Entry]) -> int:
         unknown: Counter[str] = Counter()
         for one in now:
             unknown.update(one.unknown)
+        untested = sum(count for reason, count in unknown.items() if reason.endswith(UNTESTED))
         reasons += [f"{kind_id}: {count} times {reason}" for reason, count in unknown.items()]
         table.add_row(
             f"{kind_id}: {kind.title}",
@@ -77,7 +79,8 @@ def report(kept: list[Entry]) -> int:
                 for number in (
                     sum(one.count for one in now),
                     sum(len(one.wrong) for one in now),
-                    unknown.total(),
+                    unknown.total() - untested,
+                    untested,
                     sum(one.count for one in before),
                     sum(len(one.wrong) for one in before),
                 )

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.campaigns.effects import row_of_effects
 from harness.contracts.verdict import Judgement, Validity, Verdict
 from harness.errors import HarnessFailure
 from harness.history.writer import HistoryWriter
@@ -12,7 +13,7 @@ from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_result
 from harness.runs.resolved import resolve
 from harness.runs.simulated import SimulatedRun
-from tests.evidence.cases import Cases
+from tests.evidence.cases import UNTESTED, Cases
 from tests.evidence.kept_records import missing_records
 
 FLAGGED = {"elected-unclean", "elected-last-known-leader"}
@@ -79,6 +80,11 @@ def _judged(planned: Experiment, seed: int) -> tuple[str, str]:
     destroyed = any(
         row["took_effect"] and row["can_lose_data"] for row in result.tables["faults"].to_pylist()
     )
+    if (
+        verdict.validity is Validity.UNKNOWN
+        and not row_of_effects(experiment, verdict)["unknown_reason"]
+    ):
+        return "", UNTESTED
     return compare(verdict, missing_records(run), may_lose=destroyed and not elr_on)
 
 

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, field
 
+UNTESTED = "a fault took no effect, or nothing was acknowledged meanwhile"
+"""Why a single run is unknown although a campaign of such runs is not (`harness.campaigns.effects`)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cases:
@@ -9,7 +12,8 @@ class Cases:
 
     Attributes:
         wrong: A line for each case that is wrong.
-        unknown: For each reason why verdicts are unknown, the number of cases; also those of a known finding.
+        unknown: For each reason why verdicts are unknown, the number of cases; also those of a known finding, and
+            those of `UNTESTED`.
     """
 
     wrong: list[str] = field(default_factory=list)

@@ -131,7 +131,14 @@ CLUSTER_CHANGES = BrokerRuns(
 )
 SEARCHED = ("kafka-4.0", "kafka-4.1")
 SECONDS = BrokerRuns(
-    file="harness/experiments/search.toml", profiles=SEARCHED, changes={"duration_ms": 1_000}
+    file="harness/experiments/search.toml",
+    profiles=SEARCHED,
+    # Faults and records are as dense as the time is short; otherwise one run in five tests nothing.
+    changes={
+        "duration_ms": 1_000,
+        "workload": {"appends_per_s": 150.0, "polls_per_s": 60.0},
+        "nemesis": {"gap_ms": 100, "hold_ms": 250, "step_ms": 150},
+    },
 )
 MINUTES = BrokerRuns(
     file="harness/experiments/search.toml", profiles=SEARCHED, changes={"duration_ms": 60_000}

@@ -35,6 +35,7 @@ def create_cluster(directory: Path, system: str, nodes: int) -> LocalCluster:
     if system == "reference":
         settings = local_settings(timings="fast", broker={"group_initial_rebalance_delay_ms": 0})
         return LocalCluster.create(directory, settings=settings, brokers=nodes, controllers=nodes)
+    kafka_or_skip(VERSION)
     kafka = SYSTEM.of_version(VERSION, {})
     settings = Settings(
         profile=next(iter(kafka.profiles)),
