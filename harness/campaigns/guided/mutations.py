@@ -18,7 +18,7 @@ from harness.runs.space import draw
 from nemesis.fault import Fault
 from nemesis.fault_type import Targets
 from nemesis.schedule import FAULT_COUNT_MAX
-from nemesis.templates import DELAYS_MS
+from nemesis.template import DELAYS_MS
 from nemesis.trigger import COMMITTED_EVENTS, EVENTS
 
 SHIFTS_MS = (1, 5, 20, 100, 500, 2000)

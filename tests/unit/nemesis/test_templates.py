@@ -67,8 +67,20 @@ def test_every_waiting_template_names_its_moment():
     assert {"replicas-change", "isr-expand", "isr-shrink", "sent"} == events("reassignment")
     assert {"election", "leader-change", "elr-change"} <= events("election")
     assert {"isr-shrink"} == events("configuration")
+    assert {"unfencing", "isr-expand", "registration", "sent", "mark"} == events("stale-join")
+    assert {"election"} == events("leader-returns")
+    assert {"received", "election", "isr-expand"} == events("late-watermark")
     for name in ("flapping", "slow-majority", "rolling-restart", "controller-siege"):
         assert events(name) == set()
+
+
+@pytest.mark.parametrize("name", ["stale-join", "leader-returns", "late-watermark"])
+def test_the_next_burst_leaves_time_for_what_waits(name):
+    """Were bursts as dense as others, the events of one would set off the faults of several."""
+    dense = sum(len(draw(seed, ("election",))) / 2 for seed in range(20))
+    per_burst = {"stale-join": 5, "leader-returns": 4, "late-watermark": 5}[name]
+    bursts = sum(len(draw(seed, (name,))) / per_burst for seed in range(20))
+    assert bursts < 0.7 * dense
 
 
 def test_rolling_restarts_reach_every_broker_and_sieges_end_in_a_strike_on_controllers():
