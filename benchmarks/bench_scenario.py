@@ -5,8 +5,8 @@
 The standard scenario is 60 s of virtual time with 100 produces/s, 100 polls/s and ten faults, without checks.
 CPU seconds of this process, after a short warm-up run; checks, Parquet and the report are not in it.
 
-`--without monitors contents` leaves out what watches a run: the invariant monitors, and the hash of the contents of
-messages. So it shows what they cost.
+`--without monitors contents` leaves out what watches a run: the invariant monitors, and the hash of the contents
+of messages. So it shows what they cost.
 """
 
 import argparse
