@@ -2,22 +2,15 @@
 
 The windows in which a replicated log goes wrong are short. A template brings the cluster close to one of them and
 lets a second fault wait for its event (`nemesis.trigger`) instead of for a time. They are drawn only where
-`[nemesis] templates` names them.
+`[nemesis] templates` names them. Those about the replicas of a partition are in `nemesis.replica_templates`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from random import Random
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import replace
 
+from nemesis.drawing import LEAVES, STRIKES, Drawing, Template, one_of, strike
 from nemesis.fault import Fault
-from nemesis.trigger import parse_trigger
-
-DELAYS_MS = (0, 0, 1, 5, 20, 100)
-"""Times between an event and the fault that waits for it: mostly shorter than a round trip."""
-
-_LEAVES = ("kill", "isolate", "pause", "power")
-_STRIKES = ("kill", "power", "isolate", "pause")
+from nemesis.replica_templates import REPLICA_TEMPLATES
 
 _SLOW: Mapping[str, Mapping[str, int]] = {
     "slow_disk": {"ms": 60},
@@ -27,98 +20,19 @@ _SLOW: Mapping[str, Mapping[str, int]] = {
 """What makes a majority slow, and how slow."""
 
 
-class Drawing(Protocol):
-    """What templates use of a schedule that is being drawn.
-
-    Attributes:
-        stream: The random stream.
-        families: The families that the seed uses.
-        actions: The administrative actions that may be drawn.
-        brokers: The names of all brokers.
-        observes_nodes: Whether faults may wait for what happens inside of nodes, and act on messages.
-    """
-
-    stream: Random
-    families: Sequence[str]
-    actions: Sequence[str]
-    brokers: Sequence[str]
-    observes_nodes: bool
-
-    def pick(self, items: Sequence[str], /) -> str:
-        """Returns one of several words."""
-        ...
-
-    def partition(self) -> str:
-        """Returns the name of a partition."""
-        ...
-
-    def step_ms(self) -> int:
-        """Returns a time between two faults of a burst."""
-        ...
-
-    def hold_ms(self) -> int:
-        """Returns how long a fault lasts."""
-        ...
-
-    def on_node(self, at_ms: int, family: str, targets: tuple[str, ...]) -> Fault:
-        """Returns a fault of a family, with its parameters drawn."""
-        ...
-
-    def action(self, at_ms: int, partition: str) -> Fault:
-        """Returns an administrative action."""
-        ...
-
-    def fault(
-        self, at_ms: int, fault: str, targets: tuple[str, ...], for_ms: int, **params: object
-    ) -> Fault:
-        """Returns a fault."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Template:
-    """One template.
-
-    Attributes:
-        about: What it does, for the documents.
-        draw: Returns its faults from a time on.
-        needs_controllers: Whether the system must have controllers.
-        needs_simulation: Whether only the simulation can observe its events or inject its faults.
-    """
-
-    about: str
-    draw: Callable[[Drawing, int], list[Fault]]
-    needs_controllers: bool = False
-    needs_simulation: bool = False
-
-
-def _one_of(draw: Drawing, wanted: Sequence[str]) -> str:
-    """Returns one of several families, one that the seed uses if there is one."""
-    return draw.pick([one for one in wanted if one in draw.families] or list(wanted))
-
-
-def _strike(draw: Drawing, at_ms: int, on: Sequence[str], targets: Sequence[str]) -> Fault:
-    """Returns a fault for one of several targets that waits for one of several events."""
-    usable = [text for text in on if draw.observes_nodes or parse_trigger(text).kind.is_committed]
-    fault = draw.on_node(at_ms, _one_of(draw, _STRIKES), (draw.pick(targets),))
-    delay_ms = DELAYS_MS[int(draw.stream.random() * len(DELAYS_MS))]
-    nth = 2 if draw.stream.random() < 0.2 else 1
-    return replace(fault, on=draw.pick(usable), nth=nth, delay_ms=delay_ms)
-
-
 def _controller_siege(draw: Drawing, at_ms: int) -> list[Fault]:
     faults = []
     partition = draw.partition()
     hold_ms = 2 * draw.hold_ms()
     for target in ("one_controller", "active_controller"):
-        family = _one_of(draw, ("pause", "kill", "isolate"))
+        family = one_of(draw, ("pause", "kill", "isolate"))
         faults.append(replace(draw.on_node(at_ms, family, (target,)), for_ms=hold_ms))
         at_ms += draw.step_ms()
         if draw.actions:
             faults.append(draw.action(at_ms, partition))
             at_ms += draw.step_ms()
     target = draw.pick(("active_controller", "majority_controllers", "controllers"))
-    faults.append(draw.on_node(at_ms, _one_of(draw, ("power", "kill")), (target,)))
+    faults.append(draw.on_node(at_ms, one_of(draw, ("power", "kill")), (target,)))
     return faults
 
 
@@ -134,8 +48,8 @@ def _catch_up(draw: Drawing, at_ms: int) -> list[Fault]:
     )
     targets = (f"leader:{partition}", follower, f"last_in_isr:{partition}", "active_controller")
     return [
-        draw.on_node(at_ms, _one_of(draw, _LEAVES), (follower,)),
-        _strike(draw, at_ms + draw.step_ms(), events, targets),
+        draw.on_node(at_ms, one_of(draw, LEAVES), (follower,)),
+        strike(draw, at_ms + draw.step_ms(), events, targets),
     ]
 
 
@@ -143,8 +57,8 @@ def _recovery(draw: Drawing, at_ms: int) -> list[Fault]:
     broker = draw.pick(draw.brokers)
     events = (f"registration at {broker}", f"unfencing at {broker}", f"fsync at {broker}")
     return [
-        draw.on_node(at_ms, _one_of(draw, ("power", "kill")), (broker,)),
-        _strike(draw, at_ms + draw.step_ms(), events, (broker, broker, "one")),
+        draw.on_node(at_ms, one_of(draw, ("power", "kill")), (broker,)),
+        strike(draw, at_ms + draw.step_ms(), events, (broker, broker, "one")),
     ]
 
 
@@ -158,8 +72,8 @@ def _controller_fail_over(draw: Drawing, at_ms: int) -> list[Fault]:
     )
     targets = (f"leader:{partition}", "active_controller", f"isr_follower:{partition}")
     return [
-        draw.on_node(at_ms, _one_of(draw, _LEAVES), ("active_controller",)),
-        _strike(draw, at_ms, events, targets),
+        draw.on_node(at_ms, one_of(draw, LEAVES), ("active_controller",)),
+        strike(draw, at_ms, events, targets),
     ]
 
 
@@ -175,7 +89,7 @@ def _reassignment(draw: Drawing, at_ms: int) -> list[Fault]:
     )
     targets = (f"leader:{partition}", f"follower:{partition}", "active_controller")
     return [
-        _strike(draw, at_ms, events, targets),
+        strike(draw, at_ms, events, targets),
         draw.fault(at_ms + draw.step_ms(), "reassign", (), 0, partition=partition),
     ]
 
@@ -197,21 +111,8 @@ def _election(draw: Drawing, at_ms: int) -> list[Fault]:
         f"elr_member:{partition}",
     )
     return [
-        draw.on_node(at_ms, _one_of(draw, _LEAVES), (f"leader:{partition}",)),
-        _strike(draw, at_ms, events, targets),
-    ]
-
-
-def _configuration(draw: Drawing, at_ms: int) -> list[Fault]:
-    partition = draw.partition()
-    if not draw.actions:
-        return _election(draw, at_ms)
-    action = replace(draw.action(at_ms, partition), on=f"isr-shrink of {partition}")
-    targets = (f"leader:{partition}", f"last_in_isr:{partition}")
-    return [
-        action,
-        _strike(draw, at_ms, (f"isr-shrink of {partition}",), targets),
-        draw.on_node(at_ms, _one_of(draw, _LEAVES), (f"isr_follower:{partition}",)),
+        draw.on_node(at_ms, one_of(draw, LEAVES), (f"leader:{partition}",)),
+        strike(draw, at_ms, events, targets),
     ]
 
 
@@ -232,7 +133,7 @@ def _slow_majority(draw: Drawing, at_ms: int) -> list[Fault]:
     partition = draw.partition()
     return [
         draw.fault(at_ms, name, ("majority",), hold_ms, **_SLOW[name]),
-        draw.on_node(at_ms + draw.step_ms(), _one_of(draw, _STRIKES), (f"leader:{partition}",)),
+        draw.on_node(at_ms + draw.step_ms(), one_of(draw, STRIKES), (f"leader:{partition}",)),
     ]
 
 
@@ -274,8 +175,8 @@ def _late_messages(draw: Drawing, at_ms: int) -> list[Fault]:
     targets = (leader, follower, "active_controller")
     return [
         draw.fault(at_ms, name, (), draw.hold_ms(), messages=messages, **more),
-        draw.on_node(at_ms + draw.step_ms(), _one_of(draw, _LEAVES), (draw.pick(targets),)),
-        _strike(draw, at_ms, events, targets),
+        draw.on_node(at_ms + draw.step_ms(), one_of(draw, LEAVES), (draw.pick(targets),)),
+        strike(draw, at_ms, events, targets),
     ]
 
 
@@ -305,10 +206,6 @@ TEMPLATES: Mapping[str, Template] = {
     "election": Template(
         about="A leader goes away; a fault strikes at the election of another one.", draw=_election
     ),
-    "configuration": Template(
-        about="The ISR shrinks, which starts an administrative action, and a fault strikes.",
-        draw=_configuration,
-    ),
     "flapping": Template(about="One broker is cut off and back again, many times.", draw=_flapping),
     "slow-majority": Template(
         about="The disks, network or CPUs of a majority are slow, and a fault strikes a leader.",
@@ -322,5 +219,6 @@ TEMPLATES: Mapping[str, Template] = {
         draw=_late_messages,
         needs_simulation=True,
     ),
+    **REPLICA_TEMPLATES,
 }
 """Every template by name."""

@@ -1,0 +1,101 @@
+"""What templates of faults are made of: the draws of a schedule, and faults that several templates have in common.
+
+The templates are in `nemesis.templates` and `nemesis.replica_templates`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Protocol
+
+from nemesis.fault import Fault
+from nemesis.trigger import parse_trigger
+
+DELAYS_MS = (0, 0, 1, 5, 20, 100)
+"""Times between an event and the fault that waits for it: mostly shorter than a round trip."""
+
+LEAVES = ("kill", "isolate", "pause", "power")
+"""Faults that take a broker away."""
+STRIKES = ("kill", "power", "isolate", "pause")
+"""Faults that strike at an event."""
+
+
+class Drawing(Protocol):
+    """What templates use of a schedule that is being drawn.
+
+    Attributes:
+        stream: The random stream.
+        families: The families that the seed uses.
+        actions: The administrative actions that may be drawn.
+        brokers: The names of all brokers.
+        observes_nodes: Whether faults may wait for what happens inside of nodes, and act on messages.
+        log_dirs: How many log directories a broker has.
+    """
+
+    stream: Random
+    families: Sequence[str]
+    actions: Sequence[str]
+    brokers: Sequence[str]
+    observes_nodes: bool
+    log_dirs: int
+
+    def pick(self, items: Sequence[str], /) -> str:
+        """Returns one of several words."""
+        ...
+
+    def partition(self) -> str:
+        """Returns the name of a partition."""
+        ...
+
+    def step_ms(self) -> int:
+        """Returns a time between two faults of a burst."""
+        ...
+
+    def hold_ms(self) -> int:
+        """Returns how long a fault lasts."""
+        ...
+
+    def on_node(self, at_ms: int, family: str, targets: tuple[str, ...]) -> Fault:
+        """Returns a fault of a family, with its parameters drawn."""
+        ...
+
+    def action(self, at_ms: int, partition: str) -> Fault:
+        """Returns an administrative action."""
+        ...
+
+    def fault(
+        self, at_ms: int, fault: str, targets: tuple[str, ...], for_ms: int, **params: object
+    ) -> Fault:
+        """Returns a fault."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """One template.
+
+    Attributes:
+        about: What it does, for the documents.
+        draw: Returns its faults from a time on.
+        needs_controllers: Whether the system must have controllers.
+        needs_simulation: Whether only the simulation can observe its events or inject its faults.
+    """
+
+    about: str
+    draw: Callable[[Drawing, int], list[Fault]]
+    needs_controllers: bool = False
+    needs_simulation: bool = False
+
+
+def one_of(draw: Drawing, wanted: Sequence[str]) -> str:
+    """Returns one of several families, one that the seed uses if there is one."""
+    return draw.pick([one for one in wanted if one in draw.families] or list(wanted))
+
+
+def strike(draw: Drawing, at_ms: int, on: Sequence[str], targets: Sequence[str]) -> Fault:
+    """Returns a fault for one of several targets that waits for one of several events."""
+    usable = [text for text in on if draw.observes_nodes or parse_trigger(text).kind.is_committed]
+    fault = draw.on_node(at_ms, one_of(draw, STRIKES), (draw.pick(targets),))
+    delay_ms = DELAYS_MS[int(draw.stream.random() * len(DELAYS_MS))]
+    nth = 2 if draw.stream.random() < 0.2 else 1
+    return replace(fault, on=draw.pick(usable), nth=nth, delay_ms=delay_ms)
