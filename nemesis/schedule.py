@@ -18,8 +18,10 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from harness.simulation.power_cut import draw_mode
+from nemesis.administration import MIN_ISR_KEY
 from nemesis.fault import Fault
 from nemesis.faults import FAULTS
+from nemesis.replica_templates import MIN_ISRS
 from nemesis.sizes import draw_params
 from nemesis.templates import TEMPLATES
 
@@ -37,9 +39,6 @@ ADMIN = "admin"
 LOG_DIR = "log_dir_error"
 """The family of failed log directories, which is not among `FAMILIES` either: most brokers have one directory."""
 
-MIN_ISR_KEY = "min.insync.replicas"
-MIN_ISRS = (1, 2)
-"""Values that are drawn; with larger ones a topic with few replicas would refuse every append."""
 UNCLEAN_SHARE = 0.1
 """This share of the elections that are drawn are unclean: what these lose is excused."""
 
@@ -97,6 +96,7 @@ def random_schedule(
     templates: Sequence[str] = (),
     brokers: Sequence[str] = (),
     observes_nodes: bool = False,
+    log_dirs: int = 1,
 ) -> tuple[Fault, ...]:
     """Draws a schedule.
 
@@ -113,6 +113,7 @@ def random_schedule(
         templates: Enabled templates (of `nemesis.templates.TEMPLATES`); a share of the bursts is drawn from them.
         brokers: The names of all brokers; needed if there are templates.
         observes_nodes: Whether faults may wait for what happens inside of nodes, as in the simulation.
+        log_dirs: How many log directories a broker has.
 
     Returns:
         Faults in order of `at_ms`. Every fault that needs healing has `for_ms`.
@@ -124,7 +125,7 @@ def random_schedule(
         chosen = list(families)
     scale = 0.5 + 1.5 * stream.random()
     draw = _Draw(stream, partitions, rhythm, scale, chosen, actions, has_controllers)
-    draw.brokers, draw.observes_nodes = brokers, observes_nodes
+    draw.brokers, draw.observes_nodes, draw.log_dirs = brokers, observes_nodes, log_dirs
     used = [name for name in templates if stream.random() < 0.6] or list(templates)
     faults: list[Fault] = []
     at_ms = draw.mean(rhythm.gap_ms)
@@ -145,7 +146,7 @@ def random_schedule(
 
 
 class _Draw:
-    """Draws faults from one stream. Implements `nemesis.templates.Drawing`."""
+    """Draws faults from one stream. Implements `nemesis.drawing.Drawing`."""
 
     def __init__(
         self,
@@ -160,6 +161,7 @@ class _Draw:
         self.stream = stream
         self.brokers: Sequence[str] = ()
         self.observes_nodes = False
+        self.log_dirs = 1
         self.has_controllers = has_controllers
         self.families = families
         self.actions: Sequence[str] = [name for name in actions if name in DRAWN_ACTIONS]

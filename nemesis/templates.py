@@ -2,15 +2,17 @@
 
 The windows in which a replicated log goes wrong are short. A template brings the cluster close to one of them and
 lets a second fault wait for its event (`nemesis.trigger`) instead of for a time. They are drawn only where
-`[nemesis] templates` names them.
+`[nemesis] templates` names them. Those about the replicas of a partition are in
+`nemesis.replica_templates`, those in which messages are late in `nemesis.message_templates`.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 
+from nemesis.drawing import LEAVES, STRIKES, Drawing, Template, one_of, strike, waiting
 from nemesis.fault import Fault
-from nemesis.template import LEAVES, STRIKES, Drawing, Template, one_of, strike
-from nemesis.templates_of_messages import LATE_MESSAGES, LATE_WATERMARK, LEADER_RETURNS, STALE_JOIN
+from nemesis.message_templates import MESSAGE_TEMPLATES
+from nemesis.replica_templates import REPLICA_TEMPLATES
 
 _SLOW: Mapping[str, Mapping[str, int]] = {
     "slow_disk": {"ms": 60},
@@ -77,6 +79,25 @@ def _controller_fail_over(draw: Drawing, at_ms: int) -> list[Fault]:
     ]
 
 
+def _quorum_election(draw: Drawing, at_ms: int) -> list[Fault]:
+    name = draw.pick(("slow_disk", "slow_disk", *_SLOW))
+    slow = draw.pick(("majority_controllers", "majority_controllers", "controllers"))
+    faults = [
+        draw.fault(at_ms, name, (slow,), 4 * draw.hold_ms(), **_SLOW[name]),
+        _away(draw, at_ms, "active_controller"),
+    ]
+    if draw.stream.random() < 0.5:
+        return [*faults, _together(draw, at_ms)]
+    event = "mark:quorum-leader-elected" if draw.observes_nodes else "controller-election"
+    # A slow controller leads for some time before another disk has a record of its epoch.
+    for controller in draw.controllers:
+        for nth in range(1, 2 + int(draw.stream.random() * 3)):
+            fault = _away(draw, at_ms, controller)
+            waiting = waiting(draw, fault, (f"{event} at {controller}",), nth)
+            faults.append(replace(waiting, delay_ms=1 + int(draw.stream.random() * 60)))
+    return faults
+
+
 def _reassignment(draw: Drawing, at_ms: int) -> list[Fault]:
     partition = draw.partition()
     if "reassign" not in draw.actions:
@@ -113,19 +134,6 @@ def _election(draw: Drawing, at_ms: int) -> list[Fault]:
     return [
         draw.on_node(at_ms, one_of(draw, LEAVES), (f"leader:{partition}",)),
         strike(draw, at_ms, events, targets),
-    ]
-
-
-def _configuration(draw: Drawing, at_ms: int) -> list[Fault]:
-    partition = draw.partition()
-    if not draw.actions:
-        return _election(draw, at_ms)
-    action = replace(draw.action(at_ms, partition), on=f"isr-shrink of {partition}")
-    targets = (f"leader:{partition}", f"last_in_isr:{partition}")
-    return [
-        action,
-        strike(draw, at_ms, (f"isr-shrink of {partition}",), targets),
-        draw.on_node(at_ms, one_of(draw, LEAVES), (f"isr_follower:{partition}",)),
     ]
 
 
@@ -181,16 +189,18 @@ TEMPLATES: Mapping[str, Template] = {
         draw=_controller_fail_over,
         needs_controllers=True,
     ),
+    "quorum-election": Template(
+        about="The active controller goes away; when controllers vote or are elected, they lose power together, "
+        "or each goes away for a short time, again and again. Some are slow.",
+        draw=_quorum_election,
+        needs_controllers=True,
+    ),
     "reassignment": Template(
         about="A partition is reassigned; a fault strikes at one of the changes that follow.",
         draw=_reassignment,
     ),
     "election": Template(
         about="A leader goes away; a fault strikes at the election of another one.", draw=_election
-    ),
-    "configuration": Template(
-        about="The ISR shrinks, which starts an administrative action, and a fault strikes.",
-        draw=_configuration,
     ),
     "flapping": Template(about="One broker is cut off and back again, many times.", draw=_flapping),
     "slow-majority": Template(
@@ -200,9 +210,7 @@ TEMPLATES: Mapping[str, Template] = {
     "rolling-restart": Template(
         about="Every broker is restarted or stopped, one after the other.", draw=_rolling_restart
     ),
-    "late-messages": LATE_MESSAGES,
-    "stale-join": STALE_JOIN,
-    "leader-returns": LEADER_RETURNS,
-    "late-watermark": LATE_WATERMARK,
+    **MESSAGE_TEMPLATES,
+    **REPLICA_TEMPLATES,
 }
 """Every template by name."""

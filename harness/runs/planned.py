@@ -38,6 +38,7 @@ def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
         templates=nemesis.templates,
         brokers=[f"b{number}" for number in range(1, experiment.cluster.brokers + 1)],
         observes_nodes=experiment.environment.is_simulated,
+        log_dirs=experiment.cluster.log_dirs,
     )
     return _attainable(experiment).of(_scaled(drawn, experiment.time_scale))
 

@@ -15,10 +15,10 @@ from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment, NemesisConfig
 from harness.runs.planned import planned_schedule, unscaled
 from harness.runs.space import draw
+from nemesis.drawing import DELAYS_MS
 from nemesis.fault import Fault
 from nemesis.fault_type import Targets
 from nemesis.schedule import FAULT_COUNT_MAX
-from nemesis.template import DELAYS_MS
 from nemesis.trigger import COMMITTED_EVENTS, EVENTS
 
 SHIFTS_MS = (1, 5, 20, 100, 500, 2000)

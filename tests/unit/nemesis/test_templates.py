@@ -14,7 +14,7 @@ from nemesis.schedule import FAMILIES, Rhythm, random_schedule
 from nemesis.templates import TEMPLATES
 
 
-def draw(seed, templates, *, families=(), actions=ACTIONS, observes_nodes=True):
+def draw(seed, templates, *, families=(), actions=ACTIONS, observes_nodes=True, log_dirs=2):
     return random_schedule(
         Random(seed),
         families=families,
@@ -25,7 +25,12 @@ def draw(seed, templates, *, families=(), actions=ACTIONS, observes_nodes=True):
         templates=templates,
         brokers=["b1", "b2", "b3"],
         observes_nodes=observes_nodes,
+        log_dirs=log_dirs,
     )
+
+
+def drawn(name, **options):
+    return [fault for seed in range(40) for fault in draw(seed, (name,), **options)]
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -66,12 +71,81 @@ def test_every_waiting_template_names_its_moment():
     assert {"controller-election", "mark", "sent"} == events("controller-fail-over")
     assert {"replicas-change", "isr-expand", "isr-shrink", "sent"} == events("reassignment")
     assert {"election", "leader-change", "elr-change"} <= events("election")
-    assert {"isr-shrink"} == events("configuration")
+    assert {"isr-shrink", "elr-change", "leader-loss"} == events("configuration")
     assert {"unfencing", "isr-expand", "registration", "sent", "mark"} == events("stale-join")
     assert {"election"} == events("leader-returns")
     assert {"received", "election", "isr-expand"} == events("late-watermark")
-    for name in ("flapping", "slow-majority", "rolling-restart", "controller-siege"):
+    assert {"controller-election", "mark", "sent"} == events("quorum-election")
+    assert {"sent"} == events("late-markers")
+    for name in (
+        *("flapping", "slow-majority", "rolling-restart", "controller-siege", "late-requests"),
+    ):
         assert events(name) == set()
+
+
+OF_DIRECTORIES = {"move_replica", "log_dir_error", "wipe_log_dir"}
+WITHOUT_MOVES = tuple(name for name in ACTIONS if name != "move_replica")
+
+
+def test_faults_of_log_directories_are_drawn_only_where_brokers_have_several():
+    for name in ("moving-replicas", "replaced-directory"):
+        alone = drawn(name, actions=WITHOUT_MOVES, log_dirs=1)
+        assert alone
+        assert not OF_DIRECTORIES & {fault.fault for fault in alone}
+    assert {fault.fault for fault in drawn("replaced-directory")} >= OF_DIRECTORIES
+    numbers = {
+        fault.params["log_dir"]
+        for fault in drawn("replaced-directory", log_dirs=3)
+        if "log_dir" in fault.params
+    }
+    assert numbers == {1, 2, 3}
+
+
+def test_where_nodes_are_not_observed_no_directory_fails_and_no_metadata_thread_is_stalled():
+    for name in ("late-settings", "replaced-directory"):
+        faults = {fault.fault for fault in drawn(name, observes_nodes=False)}
+        assert not faults & {"stall_metadata", "log_dir_error", "wipe_log_dir"}
+    late = [
+        fault for fault in drawn("late-settings", observes_nodes=False) if fault.fault == "isolate"
+    ]
+    assert any(fault.params.get("planes") == ("controller",) for fault in late)
+
+
+def test_late_settings_change_min_isr_twice_and_keep_the_leader_from_hearing_of_it():
+    for seed in range(20):
+        faults = draw(seed, ("late-settings",))
+        first = [fault for fault in faults if fault.fault == "alter_config"][:2]
+        assert {fault.params["key"] for fault in first} == {"min.insync.replicas"}
+    assert {
+        fault.params["value"] for fault in drawn("late-settings") if "value" in fault.params
+    } == {1, 2}
+    stalled = [fault.targets for fault in drawn("late-settings") if fault.fault == "stall_metadata"]
+    assert set(stalled) == {("leader:t-0",), ("leader:t-1",)}
+
+
+def test_replica_sets_have_different_sizes_and_some_reassignments_are_cancelled():
+    reassigned = [
+        fault.params["replicas"] for fault in drawn("replica-sets") if fault.fault == "reassign"
+    ]
+    assert {len(replicas) for replicas in reassigned} == {0, 1, 2, 3}
+    assert {broker for replicas in reassigned for broker in replicas} == {1, 2, 3}
+    assert all(len(set(replicas)) == len(replicas) for replicas in reassigned)
+
+
+def test_the_preferred_leader_is_elected_when_it_may_lag():
+    elections = [fault for fault in drawn("preferred-leader") if fault.fault == "elect_leader"]
+    assert elections
+    assert all("election" not in fault.params for fault in elections)
+    assert {fault.trigger.kind.name for fault in elections} == {
+        "unfencing",
+        "isr-shrink",
+        "leader-change",
+    }
+
+
+def test_without_its_action_a_template_still_draws_faults():
+    for name in ("late-settings", "preferred-leader", "replica-sets", "configuration"):
+        assert {fault.fault for fault in drawn(name, actions=())} & {"isolate", "kill", "power"}
 
 
 @pytest.mark.parametrize("name", ["stale-join", "leader-returns", "late-watermark"])

@@ -4,10 +4,12 @@ Knowledge is stale for a round trip only. These templates make it last longer: m
 time, metadata are late, or a copy of the log does not progress. The servers that are concerned go away meanwhile.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from nemesis.drawing import LEAVES, Drawing, Template, one_of, strike, waiting
 from nemesis.fault import Fault
-from nemesis.template import LEAVES, Drawing, Template, one_of, strike
+from nemesis.sizes import log_uniform
 
 
 def _late_messages(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -136,26 +138,78 @@ def _late_watermark(draw: Drawing, at_ms: int) -> list[Fault]:
     ]
 
 
-LATE_MESSAGES = Template(
-    about="Messages between servers wait, are lost or are processed twice, while brokers go away.",
-    draw=_late_messages,
-    needs_simulation=True,
-)
-STALE_JOIN = Template(
-    about="A broker loses data while it joins the ISR; messages about its former state are late, and its leader "
-    "goes away.",
-    draw=_stale_join,
-    needs_simulation=True,
-)
-LEADER_RETURNS = Template(
-    about="A leader is deposed and elected again, and a follower or the leader itself learns late of what was "
-    "between.",
-    draw=_leader_returns,
-    needs_simulation=True,
-)
-LATE_WATERMARK = Template(
-    about="A follower does not learn that its last records are committed; it becomes the leader, and another "
-    "replica joins the ISR.",
-    draw=_late_watermark,
-    needs_simulation=True,
-)
+def _late_requests(draw: Drawing, at_ms: int) -> list[Fault]:
+    leader = f"leader:{draw.partition()}"
+    ms = log_uniform(draw.stream, 300, 3000)
+    jitter_ms = int(draw.stream.random() * (ms + 1))
+    planes = draw.pick(("client", "inter-broker"))
+    return [
+        draw.fault(
+            at_ms,
+            "delay",
+            (leader,),
+            2 * draw.hold_ms(),
+            ms=ms,
+            jitter_ms=jitter_ms,
+            planes=(planes,),
+        ),
+        draw.on_node(
+            at_ms + draw.step_ms(),
+            one_of(draw, ("restart", "stop", *LEAVES)),
+            (draw.pick(draw.brokers),),
+        ),
+    ]
+
+
+def _late_markers(draw: Drawing, at_ms: int) -> list[Fault]:
+    leader, coordinator = f"leader:{draw.partition()}", draw.pick(draw.brokers)
+    messages = f"WriteTxnMarkers from {coordinator} to {leader}"
+    hold_ms = 2 * draw.hold_ms()
+    leaves = draw.on_node(at_ms, one_of(draw, ("isolate", "pause")), (coordinator,))
+    if leaves.fault == "isolate":
+        # Its requests to other brokers are on their way; only the controllers do not hear of it.
+        leaves = replace(leaves, params={"planes": ("controller",)})
+    count = 1 + int(draw.stream.random() * 3)
+    return [
+        draw.fault(at_ms, "hold_messages", (), hold_ms, messages=messages, count=count),
+        waiting(draw, leaves, (f"sent:{messages}",), 1),
+    ]
+
+
+MESSAGE_TEMPLATES: Mapping[str, Template] = {
+    "late-messages": Template(
+        about="Messages between servers wait, are lost or are processed twice, while brokers go away.",
+        draw=_late_messages,
+        needs_simulation=True,
+    ),
+    "stale-join": Template(
+        about="A broker loses data while it joins the ISR; messages about its former state are late, and its "
+        "leader goes away.",
+        draw=_stale_join,
+        needs_simulation=True,
+    ),
+    "leader-returns": Template(
+        about="A leader is deposed and elected again, and a follower or the leader itself learns late of what was "
+        "between.",
+        draw=_leader_returns,
+        needs_simulation=True,
+    ),
+    "late-watermark": Template(
+        about="A follower does not learn that its last records are committed; it becomes the leader, and another "
+        "replica joins the ISR.",
+        draw=_late_watermark,
+        needs_simulation=True,
+    ),
+    "late-requests": Template(
+        about="What clients or brokers send to a leader is late, often longer than they wait for a response, "
+        "while a broker goes away.",
+        draw=_late_requests,
+    ),
+    "late-markers": Template(
+        about="Transaction markers of a coordinator wait on their way to a leader, while another broker "
+        "replaces that coordinator.",
+        draw=_late_markers,
+        needs_simulation=True,
+    ),
+}
+"""Every template of this module by name."""

@@ -1,4 +1,7 @@
-"""What a template is, and what templates share (`nemesis.templates` lists them)."""
+"""What templates of faults are made of: the draws of a schedule, and faults that several templates have in common.
+
+The templates are in `nemesis.templates`, `nemesis.replica_templates` and `nemesis.message_templates`.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +15,9 @@ DELAYS_MS = (0, 0, 1, 5, 20, 100)
 """Times between an event and the fault that waits for it: mostly shorter than a round trip."""
 
 LEAVES = ("kill", "isolate", "pause", "power")
+"""Faults that take a broker away."""
 STRIKES = ("kill", "power", "isolate", "pause")
+"""Faults that strike at an event."""
 
 
 class Drawing(Protocol):
@@ -23,14 +28,18 @@ class Drawing(Protocol):
         families: The families that the seed uses.
         actions: The administrative actions that may be drawn.
         brokers: The names of all brokers.
+        controllers: The names of all controllers; none if the system has none.
         observes_nodes: Whether faults may wait for what happens inside of nodes, and act on messages.
+        log_dirs: How many log directories a broker has.
     """
 
     stream: Random
     families: Sequence[str]
     actions: Sequence[str]
     brokers: Sequence[str]
+    controllers: Sequence[str]
     observes_nodes: bool
+    log_dirs: int
 
     def pick(self, items: Sequence[str], /) -> str:
         """Returns one of several words."""
@@ -87,8 +96,13 @@ def one_of(draw: Drawing, wanted: Sequence[str]) -> str:
 
 def strike(draw: Drawing, at_ms: int, on: Sequence[str], targets: Sequence[str]) -> Fault:
     """Returns a fault for one of several targets that waits for one of several events."""
-    usable = [text for text in on if draw.observes_nodes or parse_trigger(text).kind.is_committed]
     fault = draw.on_node(at_ms, one_of(draw, STRIKES), (draw.pick(targets),))
+    return waiting(draw, fault, on)
+
+
+def waiting(draw: Drawing, fault: Fault, on: Sequence[str], nth: int = 0) -> Fault:
+    """Returns a fault that waits for one of several events that can be observed; `nth` 0: drawn."""
+    usable = [text for text in on if draw.observes_nodes or parse_trigger(text).kind.is_committed]
     delay_ms = DELAYS_MS[int(draw.stream.random() * len(DELAYS_MS))]
-    nth = 2 if draw.stream.random() < 0.2 else 1
+    nth = nth or (2 if draw.stream.random() < 0.2 else 1)
     return replace(fault, on=draw.pick(usable), nth=nth, delay_ms=delay_ms)

@@ -1,0 +1,292 @@
+"""Templates about the replicas of a partition: who may lead it, its settings, where its replicas are.
+
+In most of them followers stop receiving records, so that the ISR shrinks and replicas become eligible leaders. An
+administrative action or a fault of a log directory follows, and then the members of the ISR leave. Followers often
+lose only their links to other brokers: controllers still take them for alive, and may elect them at once.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from nemesis.administration import MIN_ISR_KEY
+from nemesis.drawing import DELAYS_MS, LEAVES, STRIKES, Drawing, Template, one_of, strike
+from nemesis.fault import Fault
+
+MIN_ISRS = (1, 2)
+"""Values of min ISR that are drawn; with larger ones a topic with few replicas would refuse every append."""
+
+AWAY = 3
+"""Followers are away for so many drawn times: leaders remove them only after their lag limit."""
+ALIVE_SHARE = 0.75
+"""This share of the followers that receive no records are alive for the controllers."""
+
+
+REPLICA_COUNTS = (1, 1, 2, 3, 3, 4)
+"""How many replicas partitions get; with one, min ISR means least for them and most for their neighbours."""
+
+
+def _chance(draw: Drawing, share: float) -> bool:
+    return draw.stream.random() < share
+
+
+def _waiting(draw: Drawing, fault: Fault, events: Sequence[str]) -> Fault:
+    """Returns a fault that waits for one of several events, and some time longer: at most one step."""
+    delay_ms = DELAYS_MS[int(draw.stream.random() * len(DELAYS_MS))]
+    if _chance(draw, 0.3):
+        delay_ms = draw.step_ms()
+    return replace(fault, on=draw.pick(events), delay_ms=delay_ms)
+
+
+def _leave(draw: Drawing, at_ms: int, targets: tuple[str, ...], for_ms: int) -> Fault:
+    """Returns a fault that takes brokers away for a given time."""
+    return replace(draw.on_node(at_ms, one_of(draw, LEAVES), targets), for_ms=for_ms)
+
+
+def _lag(draw: Drawing, at_ms: int, targets: tuple[str, ...], for_ms: int) -> Fault:
+    """Returns a fault with which brokers receive no records; controllers often take them for alive."""
+    if _chance(draw, ALIVE_SHARE):
+        return draw.fault(at_ms, "isolate", targets, for_ms, planes=("inter-broker",))
+    return _leave(draw, at_ms, targets, for_ms)
+
+
+def _followers(draw: Drawing, partition: str) -> tuple[str, ...]:
+    """Returns one follower, or all of them more often."""
+    return (
+        draw.pick(
+            (f"followers:{partition}", f"followers:{partition}", f"isr_follower:{partition}")
+        ),
+    )
+
+
+def _last_members(draw: Drawing, partition: str) -> tuple[str, ...]:
+    """Returns members of the ISR that leave together."""
+    leader, follower = f"leader:{partition}", f"isr_follower:{partition}"
+    return (leader, follower) if _chance(draw, 0.5) else (leader,)
+
+
+def _min_isr(draw: Drawing, at_ms: int, partition: str, value: int) -> Fault:
+    topic = partition.rpartition("-")[0]
+    return draw.fault(at_ms, "alter_config", (), 0, topic=topic, key=MIN_ISR_KEY, value=value)
+
+
+def _drawn_min_isr(draw: Drawing) -> int:
+    return MIN_ISRS[int(draw.stream.random() * len(MIN_ISRS))]
+
+
+def _eligible_leaders(draw: Drawing, at_ms: int) -> list[Fault]:
+    """The members of the ISR leave when another replica came back, or when min ISR has changed."""
+    partition = draw.partition()
+    shrinks, becomes_eligible = f"isr-shrink of {partition}", f"elr-change of {partition}"
+    for_ms = AWAY * draw.hold_ms()
+    faults = [_lag(draw, at_ms, _followers(draw, partition), for_ms)]
+    if _chance(draw, 0.6):
+        # One stays away for longer; it is still in the ELR when another one is back in the ISR.
+        longer = _lag(draw, at_ms, (f"elr_member:{partition}",), 2 * for_ms)
+        faults.append(replace(longer, on=becomes_eligible))
+    if "alter_config" in draw.actions and _chance(draw, 0.5):
+        changed = _min_isr(draw, at_ms, partition, _drawn_min_isr(draw))
+        faults.append(_waiting(draw, changed, (becomes_eligible,)))
+    left = _leave(draw, at_ms + draw.step_ms(), _last_members(draw, partition), 2 * for_ms)
+    event = draw.pick((f"isr-expand of {partition}", shrinks, becomes_eligible))
+    return [*faults, replace(left, on=event, delay_ms=draw.step_ms())]
+
+
+def _configuration(draw: Drawing, at_ms: int) -> list[Fault]:
+    """An action at a change of the ISR or ELR, or when there is no leader any more."""
+    partition = draw.partition()
+    if not draw.actions:
+        return _eligible_leaders(draw, at_ms)
+    action = draw.action(at_ms, partition)
+    if "alter_config" in draw.actions and _chance(draw, 0.5):
+        action = _min_isr(draw, at_ms, partition, _drawn_min_isr(draw))
+    moments = (f"isr-shrink of {partition}", f"elr-change of {partition}")
+    events = (*moments, f"leader-loss of {partition}")
+    for_ms = AWAY * draw.hold_ms()
+    targets = (f"leader:{partition}", f"last_in_isr:{partition}")
+    return [
+        replace(action, on=draw.pick(events)),
+        strike(draw, at_ms, moments, targets),
+        _leave(draw, at_ms, _followers(draw, partition), for_ms),
+    ]
+
+
+def _late_settings(draw: Drawing, at_ms: int) -> list[Fault]:
+    """Min ISR changes while a leader hears of no metadata, and the ISR shrinks or the leader is deposed."""
+    if "alter_config" not in draw.actions:
+        return _eligible_leaders(draw, at_ms)
+    partition = draw.partition()
+    leader = f"leader:{partition}"
+    moments = (f"isr-shrink of {partition}", f"elr-change of {partition}")
+    before = _drawn_min_isr(draw)
+    after = next(value for value in MIN_ISRS if value != before)
+    late_ms, for_ms = AWAY * draw.hold_ms(), AWAY * draw.hold_ms()
+    faults = [_min_isr(draw, at_ms, partition, before)]
+    at_ms += draw.step_ms() // 2
+    if draw.observes_nodes:
+        faults.append(draw.fault(at_ms, "stall_metadata", (leader,), late_ms))
+    faults.append(_lag(draw, at_ms, _followers(draw, partition), for_ms))
+    changed = _min_isr(draw, at_ms + draw.step_ms() // 4, partition, after)
+    events = list(moments)
+    if draw.observes_nodes:
+        events.append(f"mark:metadata-batches-merged at {leader}")
+    if not draw.observes_nodes or _chance(draw, 0.5):
+        # It is deposed, and learns of that and of the new value at once.
+        deposed = draw.fault(at_ms, "isolate", (leader,), late_ms // 3, planes=("controller",))
+        faults.append(replace(deposed, on=draw.pick(moments)))
+        changed = replace(changed, on=draw.pick((f"leader-change of {partition}", *moments)))
+        events = [f"leader-change of {partition}"]
+    faults.append(changed)
+    struck = replace(draw.on_node(at_ms, one_of(draw, STRIKES), (leader,)), for_ms=for_ms)
+    return [*faults, _waiting(draw, struck, events)]
+
+
+def _preferred_leader(draw: Drawing, at_ms: int) -> list[Fault]:
+    """The preferred leader is back and still lags when its election is requested."""
+    partition = draw.partition()
+    if "elect_leader" not in draw.actions:
+        return _eligible_leaders(draw, at_ms)
+    leader = f"leader:{partition}"
+    away_ms = draw.hold_ms()
+    lagging_ms = away_ms + 2 * draw.hold_ms()
+    elect = draw.fault(at_ms, "elect_leader", (), 0, partition=partition)
+    events = ("unfencing", f"isr-shrink of {partition}", f"leader-change of {partition}")
+    faults = [
+        draw.fault(at_ms, "isolate", (leader,), lagging_ms, planes=("inter-broker",)),
+        _leave(draw, at_ms, (leader,), away_ms),
+        _waiting(draw, elect, events),
+    ]
+    if "reassign" in draw.actions and _chance(draw, 0.4):
+        # Another replica becomes the preferred one, and it may lag as well.
+        faults[1] = draw.fault(at_ms, "reassign", (), 0, partition=partition)
+        faults[0] = _lag(draw, at_ms, (f"isr_follower:{partition}",), lagging_ms)
+    return faults
+
+
+def _replica_sets(draw: Drawing, at_ms: int) -> list[Fault]:
+    """A partition gets more, fewer or other replicas, once or several times, while the ISR shrinks."""
+    partition = draw.partition()
+    if "reassign" not in draw.actions:
+        return _eligible_leaders(draw, at_ms)
+    for_ms = AWAY * draw.hold_ms()
+    first = _reassign(draw, at_ms, partition)
+    is_uneven = _chance(draw, 0.5)
+    faults = [first]
+    if is_uneven:
+        # Partitions of one topic then have different numbers of replicas.
+        faults += [_reassign(draw, at_ms, draw.partition()) for _ in range(2)]
+        partition = draw.partition()
+    at_ms += draw.step_ms()
+    faults.append(_lag(draw, at_ms, _followers(draw, partition), for_ms))
+    events = [f"isr-shrink of {partition}"]
+    if not is_uneven:
+        events += [f"elr-change of {partition}", f"replicas-change of {partition}"]
+        if _chance(draw, 0.5):
+            cancelled = replace(first, at_ms=at_ms, params={**first.params, "replicas": ()})
+            faults.append(_waiting(draw, cancelled, events[:2]))
+            faults.append(replace(first, at_ms=at_ms + 2 * draw.step_ms()))
+    family = "power" if _chance(draw, 0.5) else one_of(draw, STRIKES)
+    left = draw.on_node(at_ms, family, _last_members(draw, partition))
+    return sorted([*faults, _waiting(draw, left, events)], key=lambda fault: fault.at_ms)
+
+
+def _reassign(draw: Drawing, at_ms: int, partition: str) -> Fault:
+    """Returns a reassignment to replicas that are drawn: how many, which, and in what order."""
+    ids = list(range(1, len(draw.brokers) + 1))
+    count = min(REPLICA_COUNTS[int(draw.stream.random() * len(REPLICA_COUNTS))], len(ids))
+    replicas = tuple(ids.pop(int(draw.stream.random() * len(ids))) for _ in range(count))
+    return draw.fault(at_ms, "reassign", (), 0, partition=partition, replicas=replicas)
+
+
+def _move(draw: Drawing, at_ms: int, partition: str, targets: tuple[str, ...]) -> list[Fault]:
+    """Returns the move of replicas to another log directory; none where replicas do not move."""
+    if "move_replica" not in draw.actions:
+        return []
+    return [draw.fault(at_ms, "move_replica", targets, 0, partition=partition)]
+
+
+def _moving_replicas(draw: Drawing, at_ms: int) -> list[Fault]:
+    """Replicas move while the ISR shrinks, or between elections, at times without appends."""
+    partition = draw.partition()
+    leader, followers = f"leader:{partition}", f"followers:{partition}"
+    for_ms = AWAY * draw.hold_ms()
+    nth = 1
+    faults = []
+    if _chance(draw, 0.5):
+        faults.append(_lag(draw, at_ms, _followers(draw, partition), for_ms))
+        events = [f"isr-shrink of {partition}", f"elr-change of {partition}"]
+    else:
+        if _chance(draw, 0.6):
+            faults.append(draw.fault(at_ms, "isolate", ("all",), 3 * for_ms, planes=("client",)))
+        faults.append(_leave(draw, at_ms, (leader,), draw.hold_ms()))
+        events = [f"election of {partition}"]
+        nth = 2 if _chance(draw, 0.5) else 1
+    target = draw.pick((leader, leader, followers, f"isr_member:{partition}"))
+    moves = _move(draw, at_ms, partition, (target,))
+    faults += [replace(_waiting(draw, move, events), nth=nth) for move in moves]
+    struck = draw.on_node(at_ms + draw.step_ms() // 4, one_of(draw, STRIKES), (leader,))
+    return [*faults, replace(_waiting(draw, struck, events), delay_ms=draw.step_ms())]
+
+
+def _replaced_directory(draw: Drawing, at_ms: int) -> list[Fault]:
+    """The last members of the ISR stop or lose a log directory; an empty one may replace it meanwhile."""
+    if draw.log_dirs == 1 or not draw.observes_nodes:
+        return _moving_replicas(draw, at_ms)
+    partition = draw.partition()
+    targets = (draw.pick((f"leader:{partition}", f"isr_member:{partition}", "all")),)
+    faults = _move(draw, at_ms, partition, targets) if _chance(draw, 0.6) else []
+    at_ms += draw.step_ms()
+    for_ms = AWAY * draw.hold_ms()
+    faults.append(_leave(draw, at_ms, _followers(draw, partition), for_ms))
+    last = (draw.pick((f"leader:{partition}", f"last_in_isr:{partition}")),)
+    log_dir = 1 + int(draw.stream.random() * draw.log_dirs)
+    moments = (f"isr-shrink of {partition}", f"elr-change of {partition}")
+    if _chance(draw, 0.3):
+        failed = draw.fault(at_ms, "log_dir_error", last, draw.hold_ms(), log_dir=log_dir)
+        return [*faults, _waiting(draw, failed, moments)]
+    stopped = draw.on_node(at_ms, draw.pick(("stop", "stop", "stop", "kill")), last)
+    replaced = draw.fault(at_ms, "wipe_log_dir", ("down",), draw.hold_ms(), log_dir=log_dir)
+    return [
+        *faults,
+        _waiting(draw, stopped, moments),
+        # The leader changes when a broker begins to stop, a little before its process has ended.
+        replace(replaced, on=f"leader-change of {partition}", delay_ms=draw.step_ms() // 2),
+    ]
+
+
+REPLICA_TEMPLATES: Mapping[str, Template] = {
+    "configuration": Template(
+        about="An administrative action and a fault come when the ISR shrinks, when eligible leader replicas "
+        "change, or when there is no leader any more.",
+        draw=_configuration,
+    ),
+    "eligible-leaders": Template(
+        about="Followers lag and become eligible leaders; when one is back, or min ISR has changed, the members "
+        "of the ISR leave.",
+        draw=_eligible_leaders,
+    ),
+    "late-settings": Template(
+        about="Min ISR changes while a leader learns of changed metadata late and followers lag; then the leader "
+        "is deposed, or a fault strikes it.",
+        draw=_late_settings,
+    ),
+    "preferred-leader": Template(
+        about="The preferred leader is elected on request while it may lag.",
+        draw=_preferred_leader,
+    ),
+    "replica-sets": Template(
+        about="Partitions get more, fewer or other replicas while followers lag; some reassignments are cancelled "
+        "and requested again. Then members of the ISR leave.",
+        draw=_replica_sets,
+    ),
+    "moving-replicas": Template(
+        about="Replicas move to another log directory while followers lag, or between elections, with or without "
+        "appends. Then a fault strikes the leader.",
+        draw=_moving_replicas,
+    ),
+    "replaced-directory": Template(
+        about="Followers leave; the last member of the ISR stops, and one of its log directories is replaced by "
+        "an empty one, or the directory fails while the broker runs.",
+        draw=_replaced_directory,
+    ),
+}
+"""The templates about replicas by name."""
