@@ -11,6 +11,7 @@ from random import Random
 from typing import Protocol
 
 from nemesis.fault import Fault
+from nemesis.sizes import log_uniform
 from nemesis.trigger import parse_trigger
 
 DELAYS_MS = (0, 0, 1, 5, 20, 100)
@@ -35,6 +36,7 @@ class Drawing(Protocol):
         families: The families that the seed uses.
         actions: The administrative actions that may be drawn.
         brokers: The names of all brokers.
+        controllers: The names of all controllers; none if the system has none.
         observes_nodes: Whether faults may wait for what happens inside of nodes, and act on messages.
     """
 
@@ -42,6 +44,7 @@ class Drawing(Protocol):
     families: Sequence[str]
     actions: Sequence[str]
     brokers: Sequence[str]
+    controllers: Sequence[str]
     observes_nodes: bool
 
     def pick(self, items: Sequence[str], /) -> str:
@@ -99,10 +102,15 @@ def _one_of(draw: Drawing, wanted: Sequence[str]) -> str:
 
 def _strike(draw: Drawing, at_ms: int, on: Sequence[str], targets: Sequence[str]) -> Fault:
     """Returns a fault for one of several targets that waits for one of several events."""
-    usable = [text for text in on if draw.observes_nodes or parse_trigger(text).kind.is_committed]
     fault = draw.on_node(at_ms, _one_of(draw, _STRIKES), (draw.pick(targets),))
+    return _waiting(draw, fault, on)
+
+
+def _waiting(draw: Drawing, fault: Fault, on: Sequence[str], nth: int = 0) -> Fault:
+    """Returns a fault that waits for one of several events that can be observed; `nth` 0: drawn."""
+    usable = [text for text in on if draw.observes_nodes or parse_trigger(text).kind.is_committed]
     delay_ms = DELAYS_MS[int(draw.stream.random() * len(DELAYS_MS))]
-    nth = 2 if draw.stream.random() < 0.2 else 1
+    nth = nth or (2 if draw.stream.random() < 0.2 else 1)
     return replace(fault, on=draw.pick(usable), nth=nth, delay_ms=delay_ms)
 
 
@@ -120,6 +128,40 @@ def _controller_siege(draw: Drawing, at_ms: int) -> list[Fault]:
     target = draw.pick(("active_controller", "majority_controllers", "controllers"))
     faults.append(draw.on_node(at_ms, _one_of(draw, ("power", "kill")), (target,)))
     return faults
+
+
+def _quorum_election(draw: Drawing, at_ms: int) -> list[Fault]:
+    name = draw.pick(("slow_disk", "slow_disk", *_SLOW))
+    slow = draw.pick(("majority_controllers", "majority_controllers", "controllers"))
+    faults = [
+        draw.fault(at_ms, name, (slow,), 4 * draw.hold_ms(), **_SLOW[name]),
+        _away(draw, at_ms, "active_controller"),
+    ]
+    if draw.stream.random() < 0.5:
+        return [*faults, _together(draw, at_ms)]
+    event = "mark:quorum-leader-elected" if draw.observes_nodes else "controller-election"
+    # A slow controller leads for some time before another disk has a record of its epoch.
+    for controller in draw.controllers:
+        for nth in range(1, 2 + int(draw.stream.random() * 3)):
+            fault = _away(draw, at_ms, controller)
+            waiting = _waiting(draw, fault, (f"{event} at {controller}",), nth)
+            faults.append(replace(waiting, delay_ms=1 + int(draw.stream.random() * 60)))
+    return faults
+
+
+def _away(draw: Drawing, at_ms: int, controller: str) -> Fault:
+    """Returns a fault that takes a controller away for about as long as an election takes."""
+    fault = draw.on_node(at_ms, _one_of(draw, _LEAVES), (controller,))
+    params = {} if fault.fault == "isolate" else fault.params  # a controller has one plane
+    return replace(fault, params=params, for_ms=draw.step_ms())
+
+
+def _together(draw: Drawing, at_ms: int) -> Fault:
+    """Returns a fault that takes several controllers down at once, when they vote or one is elected."""
+    events = ("controller-election", "mark:quorum-leader-elected", "sent:VoteResponse")
+    target = draw.pick(("majority_controllers", "controllers", "controllers"))
+    fault = draw.on_node(at_ms, _one_of(draw, ("power", "power", "power", "kill")), (target,))
+    return _waiting(draw, fault, events, 1 + int(draw.stream.random() * 3))
 
 
 def _catch_up(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -279,6 +321,44 @@ def _late_messages(draw: Drawing, at_ms: int) -> list[Fault]:
     ]
 
 
+def _late_requests(draw: Drawing, at_ms: int) -> list[Fault]:
+    leader = f"leader:{draw.partition()}"
+    ms = log_uniform(draw.stream, 300, 3000)
+    jitter_ms = int(draw.stream.random() * (ms + 1))
+    planes = draw.pick(("client", "inter-broker"))
+    return [
+        draw.fault(
+            at_ms,
+            "delay",
+            (leader,),
+            2 * draw.hold_ms(),
+            ms=ms,
+            jitter_ms=jitter_ms,
+            planes=(planes,),
+        ),
+        draw.on_node(
+            at_ms + draw.step_ms(),
+            _one_of(draw, ("restart", "stop", *_LEAVES)),
+            (draw.pick(draw.brokers),),
+        ),
+    ]
+
+
+def _late_markers(draw: Drawing, at_ms: int) -> list[Fault]:
+    leader, coordinator = f"leader:{draw.partition()}", draw.pick(draw.brokers)
+    messages = f"WriteTxnMarkers from {coordinator} to {leader}"
+    hold_ms = 2 * draw.hold_ms()
+    leaves = draw.on_node(at_ms, _one_of(draw, ("isolate", "pause")), (coordinator,))
+    if leaves.fault == "isolate":
+        # Its requests to other brokers are on their way; only the controllers do not hear of it.
+        leaves = replace(leaves, params={"planes": ("controller",)})
+    count = 1 + int(draw.stream.random() * 3)
+    return [
+        draw.fault(at_ms, "hold_messages", (), hold_ms, messages=messages, count=count),
+        _waiting(draw, leaves, (f"sent:{messages}",), 1),
+    ]
+
+
 TEMPLATES: Mapping[str, Template] = {
     "controller-siege": Template(
         about="Controllers go away one after the other, with administrative actions in between; then several or "
@@ -296,6 +376,12 @@ TEMPLATES: Mapping[str, Template] = {
     "controller-fail-over": Template(
         about="The active controller goes away; when another one is elected, a fault strikes.",
         draw=_controller_fail_over,
+        needs_controllers=True,
+    ),
+    "quorum-election": Template(
+        about="The active controller goes away; when controllers vote or are elected, they lose power together, "
+        "or each goes away for a short time, again and again. Some are slow.",
+        draw=_quorum_election,
         needs_controllers=True,
     ),
     "reassignment": Template(
@@ -320,6 +406,17 @@ TEMPLATES: Mapping[str, Template] = {
     "late-messages": Template(
         about="Messages between servers wait, are lost or are processed twice, while brokers go away.",
         draw=_late_messages,
+        needs_simulation=True,
+    ),
+    "late-requests": Template(
+        about="What clients or brokers send to a leader is late, often longer than they wait for a response, "
+        "while a broker goes away.",
+        draw=_late_requests,
+    ),
+    "late-markers": Template(
+        about="Transaction markers of a coordinator wait on their way to a leader, while another broker "
+        "replaces that coordinator.",
+        draw=_late_markers,
         needs_simulation=True,
     ),
 }
