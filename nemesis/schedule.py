@@ -95,6 +95,7 @@ def random_schedule(
     has_controllers: bool = True,
     templates: Sequence[str] = (),
     brokers: Sequence[str] = (),
+    controllers: Sequence[str] = (),
     observes_nodes: bool = False,
     log_dirs: int = 1,
 ) -> tuple[Fault, ...]:
@@ -112,6 +113,7 @@ def random_schedule(
         has_controllers: Whether the system has controllers, which partitions of the network may split.
         templates: Enabled templates (of `nemesis.templates.TEMPLATES`); a share of the bursts is drawn from them.
         brokers: The names of all brokers; needed if there are templates.
+        controllers: The names of all controllers, likewise; none if the system has none.
         observes_nodes: Whether faults may wait for what happens inside of nodes, as in the simulation.
         log_dirs: How many log directories a broker has.
 
@@ -125,7 +127,8 @@ def random_schedule(
         chosen = list(families)
     scale = 0.5 + 1.5 * stream.random()
     draw = _Draw(stream, partitions, rhythm, scale, chosen, actions, has_controllers)
-    draw.brokers, draw.observes_nodes, draw.log_dirs = brokers, observes_nodes, log_dirs
+    draw.brokers, draw.controllers = brokers, controllers
+    draw.observes_nodes, draw.log_dirs = observes_nodes, log_dirs
     used = [name for name in templates if stream.random() < 0.6] or list(templates)
     faults: list[Fault] = []
     at_ms = draw.mean(rhythm.gap_ms)
@@ -160,6 +163,7 @@ class _Draw:
     ) -> None:
         self.stream = stream
         self.brokers: Sequence[str] = ()
+        self.controllers: Sequence[str] = ()
         self.observes_nodes = False
         self.log_dirs = 1
         self.has_controllers = has_controllers

@@ -79,6 +79,21 @@ def _controller_fail_over(draw: Drawing, at_ms: int) -> list[Fault]:
     ]
 
 
+def _away(draw: Drawing, at_ms: int, controller: str) -> Fault:
+    """Returns a fault that takes a controller away for about as long as an election takes."""
+    fault = draw.on_node(at_ms, one_of(draw, LEAVES), (controller,))
+    params = {} if fault.fault == "isolate" else fault.params  # a controller has one plane
+    return replace(fault, params=params, for_ms=draw.step_ms())
+
+
+def _together(draw: Drawing, at_ms: int) -> Fault:
+    """Returns a fault that takes several controllers down at once, when they vote or one is elected."""
+    events = ("controller-election", "mark:quorum-leader-elected", "sent:VoteResponse")
+    target = draw.pick(("majority_controllers", "controllers", "controllers"))
+    fault = draw.on_node(at_ms, one_of(draw, ("power", "power", "power", "kill")), (target,))
+    return waiting(draw, fault, events, 1 + int(draw.stream.random() * 3))
+
+
 def _quorum_election(draw: Drawing, at_ms: int) -> list[Fault]:
     name = draw.pick(("slow_disk", "slow_disk", *_SLOW))
     slow = draw.pick(("majority_controllers", "majority_controllers", "controllers"))
@@ -93,8 +108,8 @@ def _quorum_election(draw: Drawing, at_ms: int) -> list[Fault]:
     for controller in draw.controllers:
         for nth in range(1, 2 + int(draw.stream.random() * 3)):
             fault = _away(draw, at_ms, controller)
-            waiting = waiting(draw, fault, (f"{event} at {controller}",), nth)
-            faults.append(replace(waiting, delay_ms=1 + int(draw.stream.random() * 60)))
+            waits = waiting(draw, fault, (f"{event} at {controller}",), nth)
+            faults.append(replace(waits, delay_ms=1 + int(draw.stream.random() * 60)))
     return faults
 
 

@@ -29,6 +29,10 @@ from workloads.transactions_config import TransactionsConfig
 
 GROUP = "laststand-transactions"
 RETRY_S = 0.05
+SLOW_TIMEOUTS = 2
+"""Up to how many transaction timeouts an application works between two sends."""
+OPEN_SHARE = 0.5
+"""How many short-lived producers that do not abort leave their transaction open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +145,7 @@ class ProducerProcess:
         self._clients = Clients(host, places)
         self._process = -1
         self._producer: TransactionalProducer | None = None
+        self._short_lived_count = 0
 
     async def run(self, keep_going: KeepGoing) -> None:
         """Runs transactions at random until `keep_going()` is false; finishes the one it is in."""
@@ -153,7 +158,41 @@ class ProducerProcess:
             if self._producer is None and not await self.initialise():
                 await asyncio.sleep(RETRY_S)
                 continue
-            await self.transaction()
+            if self._is_drawn(config.short_lived_share):
+                await self._short_lived()
+            else:
+                await self.transaction()
+
+    def _is_drawn(self, share: float) -> bool:
+        """Draws whether something happens that happens in a share of the transactions of producers."""
+        return share > 0 and not self.group and self._random.random() < share
+
+    async def _short_lived(self) -> None:
+        """Runs one transaction with a producer that goes away afterwards, perhaps without ending it."""
+        identifier = f"{self._id}-once-{self._short_lived_count}"
+        self._short_lived_count += 1
+        made = await self._take_over(identifier)
+        if made is None:
+            return
+        producer, process = made
+        recorded = self._begin(process=process, transactional_id=identifier)
+        completion = await producer.begin()
+        if completion.outcome == Outcome.OK:
+            completion = await self._work(producer, recorded, final=False)
+        if completion.outcome != Outcome.OK or self._random.random() < self._config.abort_share:
+            recorded.abort_asked()
+            await producer.abort()
+            recorded.end(TransactionEvent.ABORTED, completion)
+        elif self._random.random() < OPEN_SHARE:
+            recorded.end(TransactionEvent.ABORTED)
+        else:
+            recorded.commit_asked()
+            completion = await producer.commit()
+            is_committed = completion.outcome == Outcome.OK
+            recorded.end(
+                TransactionEvent.COMMITTED if is_committed else TransactionEvent.UNKNOWN, completion
+            )
+        self._clients.release(producer)
 
     async def initialise(self, *, final: bool = False) -> bool:
         """Makes a producer that takes the transactional id over; returns whether it did."""
@@ -164,8 +203,11 @@ class ProducerProcess:
         self._producer, self._process = made
         return True
 
-    async def _take_over(self, *, final: bool = False) -> tuple[TransactionalProducer, int] | None:
-        producer = self._clients.producer(self._id)
+    async def _take_over(
+        self, transactional_id: str = "", *, final: bool = False
+    ) -> tuple[TransactionalProducer, int] | None:
+        transactional_id = transactional_id or self._id
+        producer = self._clients.producer(transactional_id)
         process = self._places.ids.take()
         completion = await producer.initialise()
         if completion.outcome != Outcome.OK:
@@ -175,7 +217,7 @@ class ProducerProcess:
                     transaction=-1,
                     process=process,
                     event=TransactionEvent.NOT_INITIALISED,
-                    transactional_id=self._id,
+                    transactional_id=transactional_id,
                     error_code=completion.error_code,
                     error=completion.error,
                     final=True,
@@ -185,7 +227,7 @@ class ProducerProcess:
             transaction=-1,
             process=process,
             event=TransactionEvent.INITIALISED,
-            transactional_id=self._id,
+            transactional_id=transactional_id,
         )
         return producer, process
 
@@ -200,12 +242,14 @@ class ProducerProcess:
             completion = await self._work(producer, recorded, final=final)
         return await self._end(producer, recorded, completion, final=final)
 
-    def _begin(self, *, final: bool = False) -> RecordedTransaction:
+    def _begin(
+        self, *, process: int = -1, transactional_id: str = "", final: bool = False
+    ) -> RecordedTransaction:
         return RecordedTransaction(
             self._places.recorder,
             run_id=self._places.run_id,
-            process=self._process,
-            transactional_id=self._id,
+            process=self._process if process < 0 else process,
+            transactional_id=transactional_id or self._id,
             group=self.group,
             isolation=READ_COMMITTED if self.group else "",
             final=final,
@@ -214,8 +258,17 @@ class ProducerProcess:
     async def _work(
         self, producer: TransactionalProducer, recorded: RecordedTransaction, *, final: bool
     ) -> Completion:
-        counts = [(key, 1) for key in self._places.keys] if final else self._draw_counts()
-        return await producer.send(recorded.batches(counts), recorded.delivered)
+        keys = self._places.keys
+        counts = [(key, 1) for key in keys] if final else self._draw_counts(keys)
+        completion = await producer.send(recorded.batches(counts), recorded.delivered)
+        if final or completion.outcome != Outcome.OK or not self._is_drawn(self._config.slow_share):
+            return completion
+        longest_s = SLOW_TIMEOUTS * self._config.transaction_timeout_ms / 1e3
+        await asyncio.sleep(longest_s * self._random.random())
+        # Other partitions, so that the coordinator has to take part again.
+        used = [key for key, _ in counts]
+        others = [key for key in keys if key not in used] or keys
+        return await producer.send(recorded.batches(self._draw_counts(others)), recorded.delivered)
 
     async def _end(
         self,
@@ -289,9 +342,9 @@ class ProducerProcess:
         self._producer = None
         self._clients.close()
 
-    def _draw_counts(self) -> list[tuple[Key, int]]:
-        """Draws partitions, and how many records each is sent."""
-        config, left = self._config, list(self._places.keys)
+    def _draw_counts(self, keys: Sequence[Key]) -> list[tuple[Key, int]]:
+        """Draws some of several partitions, and how many records each is sent."""
+        config, left = self._config, list(keys)
         most = min(config.partitions_per_transaction_max, len(left))
         count = 1 + int(self._random.random() * most)
         picked = []

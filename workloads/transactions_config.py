@@ -28,6 +28,11 @@ class TransactionsConfig:
         abort_share: Which share of the transactions is aborted on purpose.
         zombie_share: In which share of the transactions another producer takes the transactional id over, before
             the first one tries to commit.
+        slow_share: In which share of the transactions of producers the application works between two sends, for
+            up to twice the transaction timeout.
+        short_lived_share: In which share of the transactions of producers the producer is a new one, which goes
+            away afterwards. No other producer uses its transactional id. Of those that are not aborted, half stay
+            open until the coordinator aborts them.
         partitions_per_transaction_max: To how many partitions a transaction may send; drawn for each.
         records_per_partition_max: How many records it may send to each of them; drawn for each.
         client: Which kind of client connects to the cluster: "native" or "confluent".
@@ -49,6 +54,8 @@ class TransactionsConfig:
     polls_per_s: float = 40.0
     abort_share: float = 0.2
     zombie_share: float = 0.05
+    slow_share: float = 0.0
+    short_lived_share: float = 0.0
     partitions_per_transaction_max: int = 3
     records_per_partition_max: int = 3
     client: str = "native"
@@ -78,7 +85,7 @@ class TransactionsConfig:
         )
         _check_range("poll_max_bytes", self.poll_max_bytes, 1, 2**31 - 1)
         _check_range("poll_max_wait_ms", self.poll_max_wait_ms, 0, TRANSACTION_TIMEOUT_MAX_MS)
-        for name in ("abort_share", "zombie_share"):
+        for name in ("abort_share", "zombie_share", "slow_share", "short_lived_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UsageError(f"workload.{name} is {getattr(self, name)}; choose 0 to 1")
         for name in ("transactions_per_s", "polls_per_s"):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness.contracts.administration import ElectLeader, MoveReplica
+from harness.contracts.cluster import CONTROLLER_ID_FIRST
 from harness.contracts.system import (
     Administrable,
     FlushesInTime,
@@ -37,6 +38,10 @@ def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
         has_controllers=system.has_controllers,
         templates=nemesis.templates,
         brokers=[f"b{number}" for number in range(1, experiment.cluster.brokers + 1)],
+        controllers=[
+            f"c{CONTROLLER_ID_FIRST + index}"
+            for index in range(experiment.cluster.controllers if system.has_controllers else 0)
+        ],
         observes_nodes=experiment.environment.is_simulated,
         log_dirs=experiment.cluster.log_dirs,
     )

@@ -24,6 +24,7 @@ def draw(seed, templates, *, families=(), actions=ACTIONS, observes_nodes=True, 
         actions=actions,
         templates=templates,
         brokers=["b1", "b2", "b3"],
+        controllers=["c11", "c12", "c13"],
         observes_nodes=observes_nodes,
         log_dirs=log_dirs,
     )
@@ -178,6 +179,31 @@ def test_rolling_restarts_reach_every_broker_and_sieges_end_in_a_strike_on_contr
     assert of_messages & messages == of_messages - {"reorder_messages", "refuse_messages"}
 
 
+def test_controllers_go_away_when_they_are_elected_alone_or_together():
+    faults = [f for seed in range(40) for f in draw(seed, ("quorum-election",))]
+    waiting = [f for f in faults if f.trigger is not None]
+    alone = [f for f in waiting if "at" in f.trigger.qualifiers]
+    assert {f.targets for f in alone} == {("c11",), ("c12",), ("c13",)}
+    assert all(f.trigger.qualifiers["at"] == f.targets[0] for f in alone)
+    assert {f.nth for f in alone} == {1, 2, 3}
+    together = [f for f in waiting if f not in alone]
+    assert {f.targets for f in together} == {("controllers",), ("majority_controllers",)}
+    assert {"power", "kill"} == {f.fault for f in together}
+    assert not any(f.params for f in faults if f.fault == "isolate")
+
+
+def test_late_requests_are_late_for_clients_or_for_brokers_and_markers_of_one_coordinator_wait():
+    delays = [f for seed in range(40) for f in draw(seed, ("late-requests",)) if f.fault == "delay"]
+    assert {f.params["planes"] for f in delays} == {("client",), ("inter-broker",)}
+    assert all(300 <= f.params["ms"] <= 3000 for f in delays)
+    for seed in range(20):
+        faults = {f.fault: f for f in draw(seed, ("late-markers",)) if f.at_ms < 4000}
+        holds = faults.pop("hold_messages", None)
+        for fault in faults.values():
+            assert holds is not None
+            assert fault.trigger.qualifiers["from"] == fault.targets[0]
+
+
 def test_without_templates_a_seed_draws_what_it_drew_before_there_were_any():
     def plain(**more):
         return random_schedule(
@@ -208,6 +234,8 @@ def load(templates, on="simulation"):
 def test_an_experiment_names_its_templates():
     schedule = planned_schedule(load('"recovery"'), 1)
     assert any(fault.on.endswith(("at b1", "at b2", "at b3")) for fault in schedule)
+    schedule = planned_schedule(load('"quorum-election"'), 1)
+    assert {"c11", "c12", "c13"} & {target for fault in schedule for target in fault.targets}
     local = planned_schedule(load('"recovery"', on="local"), 1)
     assert all(f.trigger is None or f.trigger.kind.is_committed for f in local)
 

@@ -3,7 +3,8 @@
 import asyncio
 import random
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,7 @@ from harness.errors import UsageError
 from harness.history.writer import HistoryWriter
 from harness.runs.phases import RunRecorder
 from tests.unit.workloads.transactional_log import FakeClient, TransactionalLog
-from workloads import transaction_processes
+from workloads import transaction_processes, transactions
 from workloads.transactions import TransactionsWorkload
 from workloads.transactions_config import TransactionsConfig
 
@@ -139,6 +140,47 @@ def test_without_zombies_and_aborts_every_transaction_commits(
     assert not [row for row in rows if row["event"] == "abort-asked"]
 
 
+UNHURRIED = replace(
+    CONFIG,
+    slow_share=0.3,
+    short_lived_share=0.3,
+    request_timeout_ms=1,
+    transaction_timeout_ms=1,
+)
+
+
+def test_slow_and_short_lived_producers_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = run(TransactionalLog(), monkeypatch, UNHURRIED)
+    assert judge_run(tables, CONTEXT).validity is Validity.VALID
+    rows = tables["transaction_events"].to_pylist()
+    of_transaction = defaultdict(list)
+    for row in rows:
+        of_transaction[row["transaction"]].append(row)
+    once = {
+        rows[0]["transactional_id"]: {row["event"] for row in rows}
+        for rows in of_transaction.values()
+        if "-once-" in rows[0]["transactional_id"] and rows[0]["event"] == "begin"
+    }
+    assert sum("committed" in events for events in once.values()) > 3
+    assert sum("abort-asked" in events for events in once.values()) > 3
+    left_open = [events for events in once.values() if not events & {"commit-asked", "abort-asked"}]
+    assert len(left_open) > 3
+    assert all("aborted" in events and "sent" in events for events in left_open)
+    # Only slow transactions send to other partitions after an acknowledgement.
+    assert any(
+        "sent" in [row["event"] for row in rows][:index]
+        for rows in of_transaction.values()
+        for index, row in enumerate(rows)
+        if row["event"] == "send" and not row["transactional_id"].startswith("processor")
+    )
+
+
+def test_a_log_without_transaction_timeouts_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "RETRY_S", 0)
+    with pytest.raises(AssertionError, match="the final phase did not end"):
+        run(TransactionalLog(times_out=False), monkeypatch, UNHURRIED)
+
+
 def test_a_single_partition_has_no_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "KEYS", (("t", 0),))
     verdict = judge_run(run(TransactionalLog(), monkeypatch), CONTEXT)
@@ -167,6 +209,8 @@ def test_a_client_without_transactions_is_refused(monkeypatch: pytest.MonkeyPatc
         ("records_per_partition_max", 1001),
         ("abort_share", 1.5),
         ("zombie_share", -0.1),
+        ("slow_share", 2.0),
+        ("short_lived_share", -1.0),
         ("transactions_per_s", 0.0),
         ("transaction_timeout_ms", 100),
         ("poll_max_bytes", 0),

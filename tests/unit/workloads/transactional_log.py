@@ -38,10 +38,12 @@ class TransactionalLog:
         defect: What it does wrong: "" for nothing, "aborted" (shows what was aborted), "early" (shows what is not
             committed yet), "zombies" (fences nobody), "positions" (loses committed positions), "half" (commits
             one partition of a transaction only).
+        times_out: Whether it aborts the open transaction of a producer that has gone.
         lost_responses: Of every so many commits the response is lost; 0 for none.
     """
 
     defect: str = ""
+    times_out: bool = True
     lost_responses: int = 0
     records: dict[Key, list[tuple[bytes, Open]]] = field(default_factory=dict)
     owners: dict[str, "FakeProducer"] = field(default_factory=dict)
@@ -132,7 +134,8 @@ class FakeProducer:
         return OK
 
     def close(self) -> None:
-        pass
+        if self._log.times_out and self.transaction.outcome is None:
+            self._log.end(self.transaction, "aborted")
 
 
 class FakeClient:
