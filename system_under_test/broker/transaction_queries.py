@@ -1,10 +1,11 @@
-"""DescribeTransactions and ListTransactions (KIP-664).
+"""DescribeTransactions and ListTransactions (KIP-664, patterns: KIP-1152).
 
 Source:
     Kafka's `TransactionCoordinator.handleDescribeTransactions` and `handleListTransactions`.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -66,26 +67,38 @@ class TransactionQueries:
         is_loading = any(not shard.is_loaded for shard in shards if shard.is_current)
         unknown = tuple(one for one in request.state_filters if one not in _LABELS)
         now_ms = self._host.clock.wall_ms()
+        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE
+        try:
+            pattern = re.compile(request.transactional_id_pattern or ".*", re.DOTALL)
+        except re.error:
+            return _listed(ErrorCode.INVALID_REGULAR_EXPRESSION)
         found = [
             entry.transaction
             for shard in shards
             if shard.is_current and not is_loading
             for entry in shard.entries.values()
-            if _is_wanted(entry.transaction, request, now_ms)
+            if pattern.fullmatch(entry.transaction.transactional_id)
+            and _is_wanted(entry.transaction, request, now_ms)
         ]
-        return list_transactions_response.ListTransactionsResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE,
-            unknown_state_filters=unknown,
-            transaction_states=tuple(
-                list_transactions_response.TransactionState(
-                    transactional_id=one.transactional_id,
-                    producer_id=one.producer_id,
-                    transaction_state=one.state.label,
-                )
-                for one in found
-            ),
-        )
+        return _listed(error, unknown, found)
+
+
+def _listed(
+    error: ErrorCode, unknown: Sequence[str] = (), found: Sequence[Transaction] = ()
+) -> Any:
+    return list_transactions_response.ListTransactionsResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=error,
+        unknown_state_filters=tuple(unknown),
+        transaction_states=tuple(
+            list_transactions_response.TransactionState(
+                transactional_id=one.transactional_id,
+                producer_id=one.producer_id,
+                transaction_state=one.state.label,
+            )
+            for one in found
+        ),
+    )
 
 
 def _is_wanted(one: Transaction, request: Any, now_ms: int) -> bool:

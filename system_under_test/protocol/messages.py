@@ -98,8 +98,8 @@ from kio.schema.list_offsets.v9 import request as list_offsets_request
 from kio.schema.list_offsets.v9 import response as list_offsets_response
 from kio.schema.list_partition_reassignments.v0 import request as list_reassignments_request
 from kio.schema.list_partition_reassignments.v0 import response as list_reassignments_response
-from kio.schema.list_transactions.v1 import request as list_transactions_request
-from kio.schema.list_transactions.v1 import response as list_transactions_response
+from kio.schema.list_transactions.v2 import request as list_transactions_request
+from kio.schema.list_transactions.v2 import response as list_transactions_response
 from kio.schema.metadata.v12 import request as metadata_request
 from kio.schema.metadata.v12 import response as metadata_response
 from kio.schema.offset_commit.v8 import request as offset_commit_request

@@ -38,7 +38,7 @@ _NEWEST: Mapping[str, tuple[int, ...]] = {
     "AddOffsetsToTxn": (3, 3, 4, 4, 4, 4, 4, 4),
     "EndTxn": (3, 3, 4, 5, 5, 5, 5, 5),
     "TxnOffsetCommit": (3, 3, 4, 5, 5, 5, 5, 5),
-    "ListTransactions": (0, 0, 1, 1, 1, 2, 2, 2),
+    "ListTransactions": (0, 0, 1, 1, 2, 2, 2, 2),
     "DescribeQuorum": (1, 1, 2, 2, 2, 2, 2, 2),
     "DescribeCluster": (0, 0, 1, 2, 2, 2, 2, 2),
     "ConsumerGroupHeartbeat": (ABSENT, ABSENT, 0, 1, 1, 1, 1, 1),

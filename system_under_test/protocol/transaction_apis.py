@@ -97,11 +97,11 @@ TRANSACTION_APIS: tuple[Api, ...] = (
         roles=(BROKER,),
         canonical=_one(
             0,
-            1,
+            2,
             m.list_transactions_request.ListTransactionsRequest,
             m.list_transactions_response.ListTransactionsResponse,
         ),
         purpose="the transactional ids that a broker coordinates",
-        notes="Version 2, with a pattern, is not served.",
+        notes="Patterns have Python's syntax; Kafka's are those of RE2/J.",
     ),
 )

@@ -147,6 +147,16 @@ def transactions_are_described(story: Story) -> None:
     )
     assert listed.unknown_state_filters == ("Nonsense",)
     assert [each.transactional_id for each in listed.transaction_states] == ["payments"]
+    for pattern, error, count in (
+        ("pay.*", ErrorCode.NONE, 1),
+        ("pay", ErrorCode.NONE, 0),
+        ("pay(", ErrorCode.INVALID_REGULAR_EXPRESSION, 0),
+    ):
+        request = list_transactions_request.ListTransactionsRequest(
+            transactional_id_pattern=pattern
+        )
+        listed = story.send_to_broker(producer.coordinator(), request)
+        assert (listed.error_code, len(listed.transaction_states)) == (error, count)
     expect(producer.end(is_commit=False))
     settle(story)
     assert describe(producer).transaction_state == "CompleteAbort"

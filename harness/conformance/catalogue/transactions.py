@@ -23,7 +23,7 @@ _REQUESTS: dict[str, tuple[int, int, dict[str, Any]]] = {
     "txn_offset_commit": (0, 5, {**_PRODUCER, "group_id": "nobody", "topics": []}),
     "write_txn_markers": (1, 1, {"markers": []}),
     "describe_transactions": (0, 0, {"transactional_ids": [TRANSACTIONAL_ID]}),
-    "list_transactions": (0, 1, {"state_filters": ["Nonsense"], "producer_id_filters": []}),
+    "list_transactions": (0, 2, {"state_filters": ["Nonsense"], "producer_id_filters": []}),
 }
 """First and last version, and the fields, by API."""
 
