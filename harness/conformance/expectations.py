@@ -21,7 +21,7 @@ from harness.systems.apache_kafka.versions import SUPPORTED, Version, parse_vers
 FILE = "expected_differences.toml"
 _BEHAVIOUR_KEYS = ("subject", "apache_kafka", "reference", "reason")
 _TEXT_KEYS = ("request", "field", "apache_kafka", "reference", "reason")
-_KEYS = {*_TEXT_KEYS, "since", "until"}
+_KEYS = {*_TEXT_KEYS, "since", "until", "depends_on_time"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,7 @@ class ExpectedDifference:
         request, field, apache_kafka, reference: Patterns; `*` stands for any text.
         reason: Why the systems differ, as a sentence.
         since, until: The oldest and the newest version of Apache Kafka for which it holds; None for no limit.
+        depends_on_time: Whether it does not occur every time, so that it still holds if it did not.
     """
 
     request: str
@@ -41,6 +42,7 @@ class ExpectedDifference:
     reason: str
     since: Version | None = None
     until: Version | None = None
+    depends_on_time: bool = False
 
     def holds_for(self, version: Version) -> bool:
         """Whether the entry is about a version of Apache Kafka."""
@@ -136,10 +138,16 @@ def _entry(number: int, values: dict[str, Any]) -> ExpectedDifference:
     for name in _TEXT_KEYS:
         if not isinstance(values.get(name), str) or not values[name].strip():
             raise ValueError(f"{place}: {name} is missing or not a text")
+    depends_on_time = values.get("depends_on_time", False)
+    if not isinstance(depends_on_time, bool):
+        raise ValueError(
+            f"{place}: depends_on_time is {depends_on_time!r}, which is not true or false"
+        )
     return ExpectedDifference(
         **{name: values[name] for name in _TEXT_KEYS},
         since=_version(place, "since", values.get("since")),
         until=_version(place, "until", values.get("until")),
+        depends_on_time=depends_on_time,
     )
 
 
@@ -158,7 +166,8 @@ class Assessment:
     Attributes:
         expected: Every difference that an entry covers, with the first such entry.
         new: Every other difference.
-        gone: Entries that cover no difference although everything they are about was sent.
+        gone: Entries that cover no difference although everything they are about was sent, and that do not depend
+            on time.
     """
 
     expected: tuple[tuple[Difference, ExpectedDifference], ...]
@@ -195,6 +204,7 @@ def assess(
         entry
         for entry in entries
         if entry not in used
+        and not entry.depends_on_time
         and all(case in sent for case in catalogue if matches(entry.request, case))
     )
     return Assessment(expected=tuple(expected), new=tuple(new), gone=gone)

@@ -283,6 +283,26 @@ class Probe:
 
         return str(self.wait(f"coordinator of group {group!r}", find))
 
+    def transaction_coordinator(self, transactional_id: str) -> str:
+        """Returns the address of a transactional id's coordinator once it has loaded its transactions.
+
+        Raises:
+            PreparationError: There is none within a minute.
+        """
+        keys = {"key_type": 1, "coordinator_keys": [transactional_id]}
+        ids = {"transactional_ids": [transactional_id]}
+
+        def find() -> str | None:
+            found = self.prepare("find_coordinator", 4, keys).coordinators[0]
+            if found.error_code or found.node_id not in self.target.brokers:
+                return None
+            address = self.target.brokers[found.node_id]
+            described = self.prepare("describe_transactions", 0, ids, to=address)
+            error = described.transaction_states[0].error_code
+            return None if error.name.upper() in _COORDINATOR_BUSY else address
+
+        return str(self.wait(f"coordinator of {transactional_id!r}", find))
+
     def wait(self, what: str, find: Callable[[], Any]) -> Any:
         """Repeats until `find` returns something true, and returns it.
 

@@ -229,7 +229,8 @@ def _faults(run: RunData) -> Iterator[Entry]:
             weight=9,
         )
         begun_ns = (row["invoked_ns"], row["completed_ns"])
-        if row["healed_ns"] is not None and row["healed_ns"] not in begun_ns:
+        is_over_later = row["healed_ns"] is not None and row["healed_ns"] not in begun_ns
+        if is_over_later and not is_repair(row["fault"]):
             sentence = fault_sentence(row)
             yield Entry(
                 at_ns=row["healed_ns"],

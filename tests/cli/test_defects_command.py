@@ -91,7 +91,7 @@ def test_a_defect_is_searched_for_and_the_search_can_be_continued(
     data = json.loads(capsys.readouterr().out)
     (only,) = data["defects"]
     assert (only["id"], only["monitor"], only["clients"]["status"]) == ("B-22", None, "found")
-    assert "visible-regress" in only["clients"]["what"]
+    assert "torn-fetch" in only["clients"]["what"]
     assert (data["wrong"], data["errors"], data["unfinished"]) == ([], [], 0)
     command = shlex.split(only["clients"]["command"])[1:]
     assert main([*command, *where[:3], "--quiet"]) == 1

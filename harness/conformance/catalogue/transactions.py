@@ -26,11 +26,20 @@ _REQUESTS: dict[str, tuple[int, int, dict[str, Any]]] = {
     "list_transactions": (0, 2, {"state_filters": ["Nonsense"], "producer_id_filters": []}),
 }
 """First and last version, and the fields, by API."""
+_OF_COORDINATORS = (
+    "add_partitions_to_txn",
+    "add_offsets_to_txn",
+    "end_txn",
+    "describe_transactions",
+)
+"""APIs that only the coordinator of the transactional id serves."""
 
 
 def _case(api: str, version: int, values: dict[str, Any]) -> Case:
     def run(probe: Probe) -> None:
-        probe.ask(api, version, values, drops_unknown=True)
+        # Which broker it is is a matter of chance, and another one responds NOT_COORDINATOR.
+        to = probe.transaction_coordinator(TRANSACTIONAL_ID) if api in _OF_COORDINATORS else None
+        probe.ask(api, version, values, to=to, drops_unknown=True)
 
     return Case(id=f"transactions/{api.replace('_', ' ')}, version {version}", run=run)
 

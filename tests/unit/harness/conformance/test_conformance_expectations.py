@@ -117,6 +117,25 @@ def test_differences_are_expected_or_new_and_entries_may_be_gone():
     assert result.gone == (unused,)
 
 
+def test_an_entry_that_depends_on_time_still_holds_if_it_did_not_occur():
+    assert (
+        assess([], [entry(depends_on_time=True)], sent={"fetch/a"}, catalogue={"fetch/a"}).gone
+        == ()
+    )
+    with pytest.raises(ValueError, match="depends_on_time is 'yes', which is not true or false"):
+        read_expected(
+            """
+            [[difference]]
+            request = "a"
+            field = "b"
+            apache_kafka = "c"
+            reference = "d"
+            reason = "e"
+            depends_on_time = "yes"
+            """
+        )
+
+
 def test_an_entry_about_requests_that_were_not_all_sent_is_not_judged():
     result = assess(
         [], [entry(request="fetch/*")], sent={"fetch/a"}, catalogue={"fetch/a", "fetch/b"}
