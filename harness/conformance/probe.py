@@ -22,6 +22,8 @@ WRITE_TOPIC = "w"
 READ_RECORDS = 3
 PREPARE_LIMIT_S = 60.0
 POLL_S = 0.05
+_KEY_TYPES = ("group", "transactional id")
+"""What FindCoordinator finds a coordinator of, by key type."""
 _COORDINATOR_BUSY = frozenset(
     {"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"}
 )
@@ -270,18 +272,12 @@ class Probe:
         Raises:
             PreparationError: There is none within a minute.
         """
-        keys = {"key_type": 0, "coordinator_keys": [group]}
-        probe = {"groups": [{"group_id": group, "topics": None}]}
+        values = {"groups": [{"group_id": group, "topics": None}]}
 
-        def find() -> str | None:
-            found = self.prepare("find_coordinator", 4, keys).coordinators[0]
-            if found.error_code or found.node_id not in self.target.brokers:
-                return None
-            address = self.target.brokers[found.node_id]
-            fetched = self.prepare("offset_fetch", 8, probe, to=address).groups[0]
-            return None if fetched.error_code.name.upper() in _COORDINATOR_BUSY else address
+        def error_at(address: str) -> Any:
+            return self.prepare("offset_fetch", 8, values, to=address).groups[0].error_code
 
-        return str(self.wait(f"coordinator of group {group!r}", find))
+        return self._coordinator(0, group, error_at)
 
     def transaction_coordinator(self, transactional_id: str) -> str:
         """Returns the address of a transactional id's coordinator once it has loaded its transactions.
@@ -289,19 +285,26 @@ class Probe:
         Raises:
             PreparationError: There is none within a minute.
         """
-        keys = {"key_type": 1, "coordinator_keys": [transactional_id]}
-        ids = {"transactional_ids": [transactional_id]}
+        values = {"transactional_ids": [transactional_id]}
+
+        def error_at(address: str) -> Any:
+            described = self.prepare("describe_transactions", 0, values, to=address)
+            return described.transaction_states[0].error_code
+
+        return self._coordinator(1, transactional_id, error_at)
+
+    def _coordinator(self, key_type: int, key: str, error_at: Callable[[str], Any]) -> str:
+        """Returns the address of the coordinator of a key once a request to it does not end in a busy error."""
+        keys = {"key_type": key_type, "coordinator_keys": [key]}
 
         def find() -> str | None:
             found = self.prepare("find_coordinator", 4, keys).coordinators[0]
             if found.error_code or found.node_id not in self.target.brokers:
                 return None
             address = self.target.brokers[found.node_id]
-            described = self.prepare("describe_transactions", 0, ids, to=address)
-            error = described.transaction_states[0].error_code
-            return None if error.name.upper() in _COORDINATOR_BUSY else address
+            return None if error_at(address).name.upper() in _COORDINATOR_BUSY else address
 
-        return str(self.wait(f"coordinator of {transactional_id!r}", find))
+        return str(self.wait(f"coordinator of {_KEY_TYPES[key_type]} {key!r}", find))
 
     def wait(self, what: str, find: Callable[[], Any]) -> Any:
         """Repeats until `find` returns something true, and returns it.
