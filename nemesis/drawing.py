@@ -6,10 +6,12 @@ The templates are in `nemesis.templates`, `nemesis.replica_templates` and `nemes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from nemesis.fault import Fault
 from nemesis.trigger import parse_trigger
+
+T = TypeVar("T")
 
 DELAYS_MS = (0, 0, 1, 5, 20, 100)
 """Times between an event and the fault that waits for it: mostly shorter than a round trip."""
@@ -41,8 +43,8 @@ class Drawing(Protocol):
     observes_nodes: bool
     log_dirs: int
 
-    def pick(self, items: Sequence[str], /) -> str:
-        """Returns one of several words."""
+    def pick(self, items: Sequence[T], /) -> T:
+        """Returns one of several values."""
         ...
 
     def partition(self) -> str:
@@ -103,6 +105,6 @@ def strike(draw: Drawing, at_ms: int, on: Sequence[str], targets: Sequence[str])
 def waiting(draw: Drawing, fault: Fault, on: Sequence[str], nth: int = 0) -> Fault:
     """Returns a fault that waits for one of several events that can be observed; `nth` 0: drawn."""
     usable = [text for text in on if draw.observes_nodes or parse_trigger(text).kind.is_committed]
-    delay_ms = DELAYS_MS[int(draw.stream.random() * len(DELAYS_MS))]
+    delay_ms = draw.pick(DELAYS_MS)
     nth = nth or (2 if draw.stream.random() < 0.2 else 1)
     return replace(fault, on=draw.pick(usable), nth=nth, delay_ms=delay_ms)

@@ -31,7 +31,7 @@ def _chance(draw: Drawing, share: float) -> bool:
 
 def _waiting(draw: Drawing, fault: Fault, events: Sequence[str]) -> Fault:
     """Returns a fault that waits for one of several events, and some time longer: at most one step."""
-    delay_ms = DELAYS_MS[int(draw.stream.random() * len(DELAYS_MS))]
+    delay_ms = draw.pick(DELAYS_MS)
     if _chance(draw, 0.3):
         delay_ms = draw.step_ms()
     return replace(fault, on=draw.pick(events), delay_ms=delay_ms)
@@ -69,10 +69,6 @@ def _min_isr(draw: Drawing, at_ms: int, partition: str, value: int) -> Fault:
     return draw.fault(at_ms, "alter_config", (), 0, topic=topic, key=MIN_ISR_KEY, value=value)
 
 
-def _drawn_min_isr(draw: Drawing) -> int:
-    return MIN_ISRS[int(draw.stream.random() * len(MIN_ISRS))]
-
-
 def _eligible_leaders(draw: Drawing, at_ms: int) -> list[Fault]:
     """The members of the ISR leave when another replica came back, or when min ISR has changed."""
     partition = draw.partition()
@@ -84,7 +80,7 @@ def _eligible_leaders(draw: Drawing, at_ms: int) -> list[Fault]:
         longer = _lag(draw, at_ms, (f"elr_member:{partition}",), 2 * for_ms)
         faults.append(replace(longer, on=becomes_eligible))
     if "alter_config" in draw.actions and _chance(draw, 0.5):
-        changed = _min_isr(draw, at_ms, partition, _drawn_min_isr(draw))
+        changed = _min_isr(draw, at_ms, partition, draw.pick(MIN_ISRS))
         faults.append(_waiting(draw, changed, (becomes_eligible,)))
     left = _leave(draw, at_ms + draw.step_ms(), _last_members(draw, partition), 2 * for_ms)
     event = draw.pick((f"isr-expand of {partition}", shrinks, becomes_eligible))
@@ -98,7 +94,7 @@ def _configuration(draw: Drawing, at_ms: int) -> list[Fault]:
         return _eligible_leaders(draw, at_ms)
     action = draw.action(at_ms, partition)
     if "alter_config" in draw.actions and _chance(draw, 0.5):
-        action = _min_isr(draw, at_ms, partition, _drawn_min_isr(draw))
+        action = _min_isr(draw, at_ms, partition, draw.pick(MIN_ISRS))
     moments = (f"isr-shrink of {partition}", f"elr-change of {partition}")
     events = (*moments, f"leader-loss of {partition}")
     for_ms = AWAY * draw.hold_ms()
@@ -117,7 +113,7 @@ def _late_settings(draw: Drawing, at_ms: int) -> list[Fault]:
     partition = draw.partition()
     leader = f"leader:{partition}"
     moments = (f"isr-shrink of {partition}", f"elr-change of {partition}")
-    before = _drawn_min_isr(draw)
+    before = draw.pick(MIN_ISRS)
     after = next(value for value in MIN_ISRS if value != before)
     late_ms, for_ms = AWAY * draw.hold_ms(), AWAY * draw.hold_ms()
     faults = [_min_isr(draw, at_ms, partition, before)]
@@ -192,7 +188,7 @@ def _replica_sets(draw: Drawing, at_ms: int) -> list[Fault]:
 def _reassign(draw: Drawing, at_ms: int, partition: str) -> Fault:
     """Returns a reassignment to replicas that are drawn: how many, which, and in what order."""
     ids = list(range(1, len(draw.brokers) + 1))
-    count = min(REPLICA_COUNTS[int(draw.stream.random() * len(REPLICA_COUNTS))], len(ids))
+    count = min(draw.pick(REPLICA_COUNTS), len(ids))
     replicas = tuple(ids.pop(int(draw.stream.random() * len(ids))) for _ in range(count))
     return draw.fault(at_ms, "reassign", (), 0, partition=partition, replicas=replicas)
 

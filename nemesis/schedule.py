@@ -19,6 +19,7 @@ from random import Random
 
 from harness.simulation.power_cut import draw_mode
 from nemesis.administration import MIN_ISR_KEY
+from nemesis.drawing import T
 from nemesis.fault import Fault
 from nemesis.faults import FAULTS
 from nemesis.replica_templates import MIN_ISRS
@@ -187,9 +188,9 @@ class _Draw:
         return self.mean(self.rhythm.hold_ms)
 
     def partition(self) -> str:
-        return self.partitions[int(self.stream.random() * len(self.partitions))]
+        return self.pick(self.partitions)
 
-    def pick(self, items: Sequence[str]) -> str:
+    def pick(self, items: Sequence[T]) -> T:
         return items[int(self.stream.random() * len(items))]
 
     def family(self, families: Sequence[str]) -> str:
@@ -299,7 +300,7 @@ class _Draw:
             params: dict[str, object] = {
                 "topic": partition.rpartition("-")[0],
                 "key": MIN_ISR_KEY,
-                "value": MIN_ISRS[int(self.stream.random() * len(MIN_ISRS))],
+                "value": self.pick(MIN_ISRS),
             }
             return self.fault(at_ms, action, (), 0, **params)
         if action == "move_replica":
@@ -340,7 +341,7 @@ class _Draw:
             ("controller",),
             ("inter-broker", "controller"),
         )
-        planes = shapes[int(self.stream.random() * len(shapes))]
+        planes = self.pick(shapes)
         return {"planes": planes} if planes else {}
 
     def fault(
