@@ -111,6 +111,14 @@ def skipped(is_skipped: bool) -> Verdict:
     return events.verdict()
 
 
+def committed_elsewhere(events: Events, number: int) -> int:
+    """Returns a record in B that another producer has committed, so that the run tests something."""
+    kept = producer(events, number, "q")
+    known = events.send(kept, 0, B, 0)
+    events.commit(kept)
+    return known
+
+
 def zombie(is_after: bool) -> Verdict:
     """Another producer takes the id over before the commit is requested, or afterwards."""
     events = Events()
@@ -130,9 +138,7 @@ def unanswered(
 ) -> Verdict:
     """As `zombie`, but the response to the commit is lost, and a reader receives the record or does not."""
     events = Events()
-    kept = producer(events, 3, "q")
-    known = events.send(kept, 0, B, 0)
-    events.commit(kept)
+    known = committed_elsewhere(events, 3)
     one = producer(events, 1)
     value = events.send(one, 0, A, 0)
     if is_after:
@@ -224,9 +230,7 @@ def test_a_commit_without_a_response_may_have_been_refused_or_in_time(
 
 def test_a_record_that_was_received_too_early_shows_no_commit_of_a_zombie() -> None:
     events = Events()
-    kept = producer(events, 3, "q")
-    known = events.send(kept, 0, B, 0)
-    events.commit(kept)
+    known = committed_elsewhere(events, 3)
     one = producer(events, 1)
     value = events.send(one, 0, A, 0)
     events.initialised(2, "p")
@@ -316,9 +320,7 @@ def test_a_record_whose_commit_was_never_requested_must_not_be_received(
     events_of_it: tuple[str, ...],
 ) -> None:
     events = Events()
-    kept = producer(events, 2, "q")
-    known = events.send(kept, 0, B, 0)
-    events.commit(kept)
+    known = committed_elsewhere(events, 2)
     one = producer(events, 1)
     value = events.send(one, 0, A, 0)
     for event in events_of_it:
@@ -333,9 +335,7 @@ def test_a_record_whose_commit_was_never_requested_must_not_be_received(
 
 def test_a_transaction_whose_record_an_aborted_consumer_received_has_committed() -> None:
     events = Events()
-    kept = producer(events, 2, "q")
-    known = events.send(kept, 0, B, 0)
-    events.commit(kept)
+    known = committed_elsewhere(events, 2)
     one = producer(events, 1)
     value = events.send(one, 0, A, 0)
     events.note(one, "commit-asked")

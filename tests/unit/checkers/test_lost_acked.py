@@ -133,6 +133,12 @@ def test_final_reads_are_complete_if_they_go_from_the_start_of_the_log_to_its_en
 # --- producers that send again without idempotence ---
 
 
+def polled_last(op: int, records: tuple[tuple[int, int], ...], *, end: int) -> Call:
+    """Returns the final read of a log from its start to its end."""
+    poll = Call(op=op, kind="poll", process=9, inv=90, res=91, records=records)
+    return replace(poll, position=0, final=True, end=end)
+
+
 @pytest.mark.parametrize("at_least_once", [False, True])
 @pytest.mark.parametrize(
     ("shown", "is_lost"),
@@ -147,10 +153,8 @@ def test_an_older_copy_does_not_replace_the_record_that_was_acknowledged(
 ) -> None:
     """Op 0 was acknowledged at offset 2; a copy of it may be at offset 0."""
     records = tuple((offset, value) for offset, value in enumerate(shown) if value is not None)
-    polled = Call(
-        op=5, kind="poll", process=9, inv=90, res=91, position=0, records=records, final=True
-    )
-    calls = [append(0, 2, at=1), append(1, 1, at=1), replace(polled, end=len(shown))]
+    closing = polled_last(5, records, end=len(shown))
+    calls = [append(0, 2, at=1), append(1, 1, at=1), closing]
     context = RunContext(at_least_once=at_least_once, acked_during_faults_min=0)
     verdict = judge_run(run(calls), context)
     lost = [found for found in verdict.anomalies if found.id == "lost-acked-write"]
@@ -165,17 +169,8 @@ def test_a_copy_that_was_read_and_is_gone_is_missed_although_another_one_is_ther
     final: tuple[int, ...], is_gone: bool
 ) -> None:
     """A poll found copies of op 0 at offsets 0 and 2."""
-    end = Call(
-        op=6,
-        kind="poll",
-        process=9,
-        inv=90,
-        res=91,
-        position=0,
-        records=tuple(zip((0, 1, 2)[-len(final) :], final, strict=True)),
-        final=True,
-        end=3,
-    )
+    records = tuple(zip((0, 1, 2)[-len(final) :], final, strict=True))
+    end = polled_last(6, records, end=3)
     calls = [append(0, 2, at=1), append(1, 1, at=1), read(5, 20, 0, 1, 0), end]
     verdict = judge_run(run(calls), RunContext(at_least_once=True, acked_during_faults_min=0))
     gone = [found for found in verdict.anomalies if found.id == "visible-regress"]
