@@ -40,7 +40,7 @@ from checkers.kernels.validation import (
 from checkers.kernels.words import APPEND, OK, operation_words
 from checkers.registry import find_checkers
 from harness.contracts.checker import Checker, CheckerFinding
-from harness.contracts.run_context import RunContext
+from harness.contracts.run_context import LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
 from harness.history.op import TransactionEvent
 from harness.history.parquet import by_place, places_of
@@ -470,7 +470,7 @@ def _vacuous(
     reasons = []
     if context.incomplete_reason:
         reasons.append(f"the run ended early: {context.incomplete_reason}")
-    if "linearizability" in context.checkers and not sum(
+    if not set(LOG_CHECKERS).isdisjoint(context.checkers) and not sum(
         judgement.coverage.get("appends_acked", 0) for judgement in judgements
     ):
         reasons.append("no append was acknowledged in the whole run")

@@ -128,7 +128,8 @@ class FindingJudge:
             finding = left[0]
         # What was read and is gone had a place that is free again.
         rows = np.flatnonzero(history.record_append >= 0)
-        rows = rows[~final_log(history).present[history.record_append[rows]]]
+        final = final_log(history, sent_twice=self._options.sent_twice)
+        rows = rows[~final.present[history.record_append[rows]]]
         gone = self._lost(history.record_append[rows], history.record_offset[rows])
         is_free = (gone != UNEXCUSED).any()
         return finding, fates_of(finding.count, UNDECIDED if is_free else UNEXCUSED)

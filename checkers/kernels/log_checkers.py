@@ -68,7 +68,7 @@ class LostAcked:
         return CheckerReport(
             findings=_judged(losses.findings, tables, context),
             unknown_reasons=_unknown_reasons(losses.coverage, losses.final.is_complete),
-            coverage=losses.coverage,
+            coverage=losses.coverage | {"appends_acked": report.coverage["appends_acked"]},
         )
 
 

@@ -445,6 +445,19 @@ def test_the_offset_of_a_record_that_was_given_up_is_free_again(
     assert judgements(judged(calls, states), "unplaced-append") == {judgement: 1}
 
 
+@pytest.mark.parametrize(("at_least_once", "judgement"), [(True, UNDECIDED), (False, FORBIDDEN)])
+def test_the_offset_of_a_record_of_which_a_copy_stays_is_free_again(
+    at_least_once: bool, judgement: Judgement
+) -> None:
+    """As above. The producer had sent op 1 twice, and its copy is at offset 2 in the end."""
+    calls = [append(1, 0, at=10), append(2, None, at=60), append(3, 1, at=70), read(4, 20, 1)]
+    calls += [read(5, 100, 1, start=2, final=True)]
+    states = [state(1, 1, [1, 2], epoch=0), state(50, 2, [2], epoch=1, flagged=True)]
+    context = replace(CONTEXT, at_least_once=at_least_once)
+    verdict = judge_run(run(calls, states=states), context)
+    assert judgements(verdict, "unplaced-append") == {judgement: 1}
+
+
 def test_losing_an_acks_1_record_without_an_offset_is_allowed() -> None:
     calls = [append(0, 0, at=1), append(1, None, at=3, acks=1), append(2, 1, at=60)]
     verdict = judged([*calls, *final_read(10, 0, 2)], [])

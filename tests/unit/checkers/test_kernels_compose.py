@@ -16,7 +16,7 @@ from checkers.kernels.compose import (
     judge_run,
     untouched_partitions,
 )
-from harness.contracts.run_context import RunContext
+from harness.contracts.run_context import LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Judgement, Validity
 from harness.errors import HistoryError
 from harness.history.schema import TABLES
@@ -32,8 +32,17 @@ def test_a_quiet_run_without_faults_is_valid() -> None:
     assert verdict.coverage["appends_acked"] == 2
 
 
-def test_an_empty_run_is_unknown() -> None:
-    verdict = judge_run({}, RunContext())
+@pytest.mark.parametrize("checker", LOG_CHECKERS)
+def test_one_checker_of_logs_is_enough(checker: str) -> None:
+    verdict = judge_run(run(CALLS), RunContext(checkers=(checker,)))
+    assert verdict.validity == Validity.VALID
+
+
+@pytest.mark.parametrize(
+    "checkers", [LOG_CHECKERS, *((name,) for name in LOG_CHECKERS)], ids="-".join
+)
+def test_an_empty_run_is_unknown(checkers: tuple[str, ...]) -> None:
+    verdict = judge_run({}, RunContext(checkers=checkers))
     assert verdict.validity == Validity.UNKNOWN
     assert verdict.reasons == ("no append was acknowledged in the whole run",)
 
