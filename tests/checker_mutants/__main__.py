@@ -1,8 +1,9 @@
 """Mutation testing of the checkers: `python -m tests.checker_mutants`.
 
 Every comparison, constant, operator and direction of the modules that decide verdicts is changed, one at a time
-(`mutants.py`), and tests run until one fails. A mutant that survives shows a missing test, code without effect,
-or a change without effect; the last is explained in `explained.toml`.
+(`mutants.py`), and tests run until one fails. Comparisons and constants are judged unless `--all-kinds` is given.
+A mutant that survives shows a missing test, code without effect, or a change without effect; the last is
+explained in `explained.toml`.
 
 Results are kept per mutant and text of its module. A run continues where the last one ended, and judges again
 what belongs to a module that changed. `--keep` adds complete modules to `judged.jsonl`.
@@ -24,7 +25,7 @@ import random
 import sys
 from pathlib import Path
 
-from tests.checker_mutants.mutants import ROOT, Mutant, mutants_of
+from tests.checker_mutants.mutants import REQUIRED, ROOT, Mutant, mutants_of
 from tests.checker_mutants.outcome import Outcomes
 from tests.checker_mutants.report import print_report, print_survivors
 from tests.checker_mutants.run import Choice, judge_all
@@ -44,7 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
         )
         return 2
     outcomes = Outcomes(options.results, modules())
-    mutants = [mutant for module in chosen for mutant in mutants_of(module)]
+    all_mutants = [mutant for module in chosen for mutant in mutants_of(module)]
+    mutants = [one for one in all_mutants if options.all_kinds or one.kind in REQUIRED]
     if not (options.report or options.list_survivors):
         wanted = _wanted(mutants, outcomes, options)
         choice = Choice(seconds_max=options.seconds, is_thorough=options.thorough)
@@ -56,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(problem, file=sys.stderr)
             return 2
     if options.keep:
-        outcomes.keep(mutants)
+        outcomes.keep(all_mutants)
     if options.list_survivors:
         return print_survivors(mutants, outcomes)
     return print_report(mutants, outcomes)
@@ -72,6 +74,9 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="MODULE",
         help="a module or folder; repeatable",
+    )
+    parser.add_argument(
+        "--all-kinds", action="store_true", help="also operators and directions of functions"
     )
     parser.add_argument(
         "--sample", type=int, metavar="N", help="judge N mutants at most, drawn at random"

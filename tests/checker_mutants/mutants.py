@@ -12,6 +12,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from types import CodeType
+from typing import Literal
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,6 +56,11 @@ NAMES = {
 """Functions of Python, numpy and pyarrow, and the sides of `searchsorted`; each is replaced by the other."""
 DIRECTIONS = NAMES | {other: name for name, other in NAMES.items()}
 
+Kind = Literal["comparison", "constant", "operator", "direction"]
+KINDS: tuple[Kind, ...] = ("comparison", "constant", "operator", "direction")
+REQUIRED: frozenset[Kind] = frozenset({"comparison", "constant"})
+"""Judged unless more is asked for: where a rule begins and ends is in its comparisons and constants."""
+
 GUARDS = frozenset({"strict", "copy", "zero_copy_only", "dtype", "minlength", "safe"})
 SHOWN_MAX = 90
 
@@ -65,6 +71,7 @@ class Mutant:
 
     Attributes:
         module: Path of the file, relative to the root of the repository.
+        kind: What is replaced; an operator may be of numbers, of sets or of truth values.
         function: Qualified name of the function or class, `<module>` outside of both.
         line: Text of the line that is changed, without indentation.
         change: The expression before and after.
@@ -76,6 +83,7 @@ class Mutant:
     """
 
     module: str
+    kind: Kind
     function: str
     line: str
     change: str
@@ -157,6 +165,7 @@ def _mutants_and_trees(module: str, source: str | None) -> Iterator[tuple[Mutant
             key = (site.place.function, line, change)
             mutant = Mutant(
                 module=module,
+                kind=_kind(site.node),
                 function=site.place.function or "<module>",
                 line=line,
                 change=change,
@@ -270,6 +279,18 @@ def _shown(node: ast.expr | ast.stmt, parent: ast.AST | None) -> ast.expr | ast.
     if is_small and isinstance(parent, ast.expr) and len(ast.unparse(parent)) <= SHOWN_MAX:
         return parent
     return node
+
+
+def _kind(node: ast.expr | ast.stmt) -> Kind:
+    match node:
+        case ast.Compare():
+            return "comparison"
+        case ast.Constant(value=bool() | int() | float()):
+            return "constant"
+        case ast.BoolOp() | ast.UnaryOp() | ast.BinOp() | ast.AugAssign():
+            return "operator"
+        case _:
+            return "direction"
 
 
 Change = tuple[Callable[[], None], Callable[[], None]]

@@ -1,7 +1,8 @@
 """What became of a mutant, and the files that keep it.
 
 The results are JSON lines, one per judged mutant; the last line counts. `judged.jsonl` belongs to the repository.
-It has one line per module all of whose mutants were judged: the digest of its text and what survived.
+It has one line per module whose mutants were judged: the digest of its text, the kinds of mutants that were judged
+without exception, and what survived.
 """
 
 import json
@@ -12,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from tests.checker_mutants.mutants import ROOT, Mutant
+from tests.checker_mutants.mutants import KINDS, REQUIRED, ROOT, Mutant
 from tests.evidence.meaning import meaning_of
 
 JUDGED = Path(__file__).with_name("judged.jsonl")
@@ -69,7 +70,8 @@ class Outcomes:
         self._judged_path = judged
         sources = {source_of(module) for module in modules}
         self._judged = {
-            line["source"]: frozenset(line["survivors"]) for line in _judged_lines(judged)
+            line["source"]: (frozenset(line["kinds"]), frozenset(line["survivors"]))
+            for line in _judged_lines(judged)
         }
         self._of: dict[tuple[str, str], Outcome] = {}
         for line in path.read_text().splitlines() if path.exists() else ():
@@ -82,27 +84,41 @@ class Outcomes:
     def get(self, mutant: Mutant) -> Outcome | None:
         """Returns the outcome of a mutant, None if it is still to be judged."""
         source = source_of(mutant.module)
-        if (found := self._of.get((source, mutant.name))) or source not in self._judged:
+        kinds, survivors = self._judged.get(source, (frozenset(), frozenset()))
+        if (found := self._of.get((source, mutant.name))) or mutant.kind not in kinds:
             return found
-        ending: Ending = "survived" if mutant.name in self._judged[source] else "killed"
+        ending: Ending = "survived" if mutant.name in survivors else "killed"
         return Outcome(source=source, mutant=mutant.name, ending=ending)
 
     def keep(self, mutants: Iterable[Mutant]) -> list[str]:
-        """Writes modules whose mutants are all judged to the file of the repository, and returns their names."""
-        by_module: dict[str, dict[str, Outcome | None]] = {}
+        """Writes modules with a kind that was judged without exception to the repository's file.
+
+        Args:
+            mutants: All mutants of some modules.
+
+        Returns:
+            The names of these modules.
+        """
+        by_module: dict[str, list[tuple[Mutant, Outcome | None]]] = {}
         for mutant in mutants:
-            by_module.setdefault(mutant.module, {})[mutant.name] = self.get(mutant)
+            by_module.setdefault(mutant.module, []).append((mutant, self.get(mutant)))
         kept = {line["module"]: line for line in _judged_lines(self._judged_path)}
         complete = []
-        for module, outcomes in by_module.items():
-            if None not in outcomes.values():
+        for module, pairs in by_module.items():
+            kinds = {kind: [one for each, one in pairs if each.kind == kind] for kind in KINDS}
+            judged = [kind for kind, outcomes in kinds.items() if None not in outcomes]
+            if set(judged) >= REQUIRED:
                 complete.append(module)
-                survivors = [name for name, one in outcomes.items() if one and not one.is_killed]
                 kept[module] = {
                     "module": module,
                     "source": source_of(module),
-                    "mutants": len(outcomes),
-                    "survivors": sorted(survivors),
+                    "kinds": judged,
+                    "mutants": sum(len(kinds[kind]) for kind in judged),
+                    "survivors": sorted(
+                        each.name
+                        for each, one in pairs
+                        if each.kind in judged and one and not one.is_killed
+                    ),
                 }
         lines = [json.dumps(kept[module], sort_keys=True) for module in sorted(kept)]
         self._judged_path.write_text("".join(f"{line}\n" for line in lines))

@@ -20,6 +20,8 @@ from tests.checker_mutants.targets import DEFINITIONS, TESTS, WARM_UP, modules
 FRESH_START_S = 10.0
 """Processor time that importing and collecting may take in a child that begins anew."""
 PROGRESS_S = 30.0
+KILLS_EXPECTED = 10
+"""Of a test that compares with a definition, before anything is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,10 @@ class Judge:
         self._learn(mutant, killer)
         return self._outcome(mutant, "killed", ended)
 
+    def _weight(self, test: str) -> float:
+        is_definition = test.partition("::")[0] in DEFINITIONS
+        return 1 + self._kills["", test] + KILLS_EXPECTED * is_definition
+
     def _learn(self, mutant: Mutant, killer: str) -> None:
         for scope in ("", mutant.module, mutant.module + mutant.function):
             self._kills[scope, killer] += 1
@@ -93,8 +99,8 @@ class Judge:
     def _tests(self, mutant: Mutant) -> list[str]:
         """Returns the tests that execute the mutant, the most promising first.
 
-        These are killers of its function, of its module, tests named after the module, comparisons with
-        definitions, and tests that killed much in little time.
+        These are killers of its function, of its module, tests named after the module, and tests that killed much
+        in little time. Comparisons with definitions and with exhaustive search count as if they had killed before.
         """
         tests = [test for test, found in self._lines.items() if found.executes(mutant)]
         in_function, in_module = mutant.module + mutant.function, mutant.module
@@ -104,8 +110,7 @@ class Judge:
                 -self._kills[in_function, test],
                 -self._kills[in_module, test],
                 name not in test.partition("::")[0],
-                test.partition("::")[0] not in DEFINITIONS,
-                (0.1 + self._lines[test].seconds) / (1 + self._kills["", test]),
+                (0.02 + self._lines[test].seconds) / self._weight(test),
             )
         )
         if self._choice.is_thorough:

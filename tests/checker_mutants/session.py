@@ -5,6 +5,7 @@ mutant needs modules that are imported anew: `fresh.py` judges it.
 """
 
 import gc
+import importlib
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -193,6 +194,9 @@ class WarmSession:
         return ended
 
     def _find_functions(self) -> None:
+        for module in self._modules:
+            # Some are imported only when a test needs them.
+            importlib.import_module(module.removesuffix(".py").replace("/", "."))
         paths = {os.path.realpath(ROOT / module) for module in self._modules}
         for found in gc.get_objects():
             if type(found) is FunctionType and found.__code__.co_filename in paths:
