@@ -21,6 +21,7 @@ DEFINITIONS = (
     "tests/property/test_group_facts_by_definition.py",
     "tests/property/test_sessions_by_definition.py",
     "tests/property/test_cut_histories.py",
+    "tests/property/test_cut_partitions.py",
     "tests/property/test_claims_by_definition.py",
 )
 """Compare every column that a kernel computes with a second, slow computation, or verdicts with exhaustive search;
