@@ -77,7 +77,6 @@ _NEVER_EXCUSED = frozenset(
         "corrupt-record",
         "misplaced-record",
         "impossible-offset",
-        "lost-record",
         "skipped-offset",
         "torn-fetch",
         "nonmonotonic-poll",

@@ -44,6 +44,7 @@ class Reading:
     clock_error_ns: int
     log_start_offset: int
     sent_again: bool
+    sent_twice: bool
 
 
 def holding(real_time: Sequence[Finding]) -> RealTimeHolds:
@@ -66,7 +67,7 @@ def weighed(
         free: What its free appends show if everything that was acknowledged is in the log.
         reading: How to read it.
     """
-    weak = _is_weak(history, facts)
+    weak = _is_weak(history, facts, reading)
     if not weak.any():
         return list(free)
     firm = [*_unfilled(history, weak, reading), *_unplaced(history, weak, reading)]
@@ -105,15 +106,18 @@ def _unplaced(history: PartitionHistory, weak: Bools, reading: Reading) -> list[
         return []
     absent = _moved(history, weak, INFO)
     facts, _ = _derive(absent, reading)
-    real_time = check_real_time(absent, facts, clock_error_ns=reading.clock_error_ns)
+    real_time = check_real_time(
+        absent, facts, clock_error_ns=reading.clock_error_ns, sent_twice=reading.sent_twice
+    )
     found = _free(absent, facts, reading, holding(real_time))
     return [f for f in found if f.id not in _OF_HOLES]
 
 
-def _is_weak(history: PartitionHistory, facts: Facts) -> Bools:
+def _is_weak(history: PartitionHistory, facts: Facts, reading: Reading) -> Bools:
     acknowledged = (history.append_status == OK_AT) | (history.append_status == OK_SOMEWHERE)
-    weak: Bools = acknowledged & (history.append_acks == 1) & ~facts.append_read
-    return weak
+    weak: Bools = acknowledged & (history.append_acks == 1)
+    # What was read may be another record of the same append.
+    return weak if reading.sent_twice else weak & ~facts.append_read
 
 
 def _moved(history: PartitionHistory, appends: Bools, status: int) -> PartitionHistory:
@@ -140,7 +144,8 @@ def _are_in_time(
     history: PartitionHistory, absent: PartitionHistory, facts: Facts, reading: Reading
 ) -> Bools:
     """Returns which appends were invoked before their offset is known to have existed."""
-    present = np.append(earliest_present(absent, facts, reading.clock_error_ns), INF_NS)
+    times = earliest_present(absent, facts, reading.clock_error_ns, sent_twice=reading.sent_twice)
+    present = np.append(times, INF_NS)
     at = facts.places.index(np.maximum(history.append_offset, facts.places.start))
     in_time: Bools = history.append_inv <= present[at]
     return in_time
@@ -156,9 +161,15 @@ def _free(
         clock_error_ns=reading.clock_error_ns,
         holds=holds,
         sent_again=reading.sent_again,
+        sent_twice=reading.sent_twice,
     )
     return found
 
 
 def _derive(history: PartitionHistory, reading: Reading) -> tuple[Facts, list[Finding]]:
-    return derive_facts(history, log_start_offset=reading.log_start_offset, sparse=reading.sparse)
+    return derive_facts(
+        history,
+        log_start_offset=reading.log_start_offset,
+        sparse=reading.sparse,
+        sent_twice=reading.sent_twice,
+    )

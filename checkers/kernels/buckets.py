@@ -31,6 +31,7 @@ from checkers.kernels.free_appends import (
     Tail,
     fit_free_appends,
     joined_holes,
+    with_removable,
 )
 from checkers.kernels.history import (
     FAIL,
@@ -203,8 +204,9 @@ def fold(
         fits = False
     elif hole_count or bool((free.status[at] == OK_SOMEWHERE).any()):
         tail = {level: whole[level].latest_absent.time_ns - clock_error_ns for level in LEVELS}
+        appends = _history_of_appends(free)
         fits = not fit_free_appends(
-            _history_of_appends(free),
+            with_removable(appends) if log_start_offset else appends,
             at,
             holes,
             tail=Tail(order_absent_ns=tail["order"], latest_absent_ns=max(tail.values())),
@@ -252,7 +254,9 @@ def final_log_of(
         joined_columns([getattr(report, name) for report in reports])
         for name in ("final_first", "final_last", "final_position")
     )
-    ends = np.array([report.final_end for report in reports if report.final_end >= 0], np.int64)
+    seen = [report for report in reports if report.final_end >= 0]
+    ends = np.array([report.final_end for report in seen], np.int64)
+    asked = np.array([report.final_end_asked_ns for report in seen], np.int64)
     yes = np.ones(len(last), dtype=np.bool_)
     history = replace(
         _empty_history(),
@@ -266,6 +270,7 @@ def final_log_of(
         record_value=first,
         record_trusted=~yes,
         end_offset=ends,
+        end_inv=asked,
         end_final=np.ones(len(ends), dtype=np.bool_),
     )
     return final_log(history, log_start_offset=log_start_offset, phase_complete=phase_complete)

@@ -58,6 +58,7 @@ class Excuses:
         reader: What its operations show of records.
         elections: Of the same partition.
         findings: All findings of the partition about values of one offset.
+        is_sparse: Whether offsets may be missing from the log.
     """
 
     def __init__(
@@ -66,7 +67,10 @@ class Excuses:
         reader: ClaimReader,
         elections: Elections,
         findings: Iterable[Finding],
+        *,
+        is_sparse: bool = False,
     ) -> None:
+        self._is_sparse = is_sparse
         self._history = history
         self._reader = reader
         self._elections = elections
@@ -80,6 +84,8 @@ class Excuses:
             return fates_of(finding.count, UNEXCUSED)
         if finding.id in _ONE_OFFSET:
             return self._of_one_offset(finding)
+        if finding.id == "lost-record":
+            return self._skipped(finding)
         first = self._side(finding.first, finding.offset)
         if finding.id == "offset-reused":
             return self._conflicts(first, self._side(finding.second, finding.offset))
@@ -172,6 +178,16 @@ class Excuses:
                 self._side(finding.first[rows], offset), self._side(finding.second[rows], offset)
             )
             fates.outcome[rows], fates.election[rows] = pair.outcome, pair.election
+        return fates
+
+    def _skipped(self, finding: Finding) -> Fates:
+        """Returns what became of skipped records: in a sparse log a lost one leaves its offset empty."""
+        fates = fates_of(finding.count, UNEXCUSED)
+        rows = np.flatnonzero(finding.second >= 0)
+        if self._is_sparse and len(rows):
+            ops = finding.second[rows]
+            lost = self.lost(ops, finding.offset[rows], ops)
+            fates.outcome[rows], fates.election[rows] = lost.outcome, lost.election
         return fates
 
     def _of_one_offset(self, finding: Finding) -> Fates:

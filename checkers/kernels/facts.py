@@ -119,7 +119,11 @@ class _OddReads:
 
 
 def derive_facts(
-    history: PartitionHistory, *, log_start_offset: int = 0, sparse: bool = False
+    history: PartitionHistory,
+    *,
+    log_start_offset: int = 0,
+    sparse: bool = False,
+    sent_twice: bool = False,
 ) -> tuple[Facts, list[Finding]]:
     """Derives the facts of a history and what breaks C1 to C5.
 
@@ -127,6 +131,8 @@ def derive_facts(
         history: One partition.
         log_start_offset: Facts below it are dropped (retention).
         sparse: Whether offsets may be missing from the log (transactions, compaction).
+        sent_twice: Whether producers without idempotence sent appends again. The record that was acknowledged with
+            acks=1 may then be lost although another one of the same append was read, even at the same offset.
 
     Returns:
         The facts and the findings; integrity holds iff there are none.
@@ -164,7 +170,9 @@ def derive_facts(
         append_read[acked] |= history.left_out.covers(history.append_offset[acked])
         append_read[pinned] = True
         occupied |= history.left_out.covers(places.offset(np.arange(places.count)))
-    append_weak = (history.append_acks == 1) & ~append_read & (history.append_status == OK_AT)
+    append_weak = (history.append_acks == 1) & (history.append_status == OK_AT)
+    if not sent_twice:
+        append_weak &= ~append_read
     if not history.record_trusted.all():
         unreadable = ~history.record_trusted & (history.record_offset >= log_start_offset)
         occupied[places.index(history.record_offset[unreadable])] = True

@@ -118,6 +118,7 @@ def check_free_appends(
     clock_error_ns: int = 0,
     holds: RealTimeHolds = EVERYTHING_HOLDS,
     sent_again: bool = False,
+    sent_twice: bool = False,
 ) -> tuple[list[Finding], Holes]:
     """Finds holes that no append can fill, and appends that certainly happened but fit nowhere.
 
@@ -127,11 +128,14 @@ def check_free_appends(
         sparse: Whether offsets may be missing from the log.
         clock_error_ns: By how much two clocks of the run may differ.
         holds: What of C6 holds. If not even the order does, only the filling of holes is checked.
-        sent_again: Whether idempotent producers may have sent appends again.
+        sent_again: Whether producers may have sent appends again.
+        sent_twice: Whether producers without idempotence did; see `checkers.kernels.real_time.not_after`.
 
     Returns:
         The findings and the holes. Dense logs only have holes; sparse ones have optional places instead.
     """
+    if facts.places.start:
+        history = with_removable(history)
     is_pinned = np.zeros(len(history.append_op), dtype=np.bool_)
     is_pinned[facts.pinned] = True
     is_free = (
@@ -142,7 +146,7 @@ def check_free_appends(
     has_holes = facts.places.is_compact or not facts.occupied.all()
     if (sparse or not has_holes) and not has_certain:
         return [], Holes.none()
-    bounds = _bounds(history, facts, clock_error_ns)
+    bounds = _bounds(history, facts, clock_error_ns, sent_twice=sent_twice)
     holes = _holes(history, facts, bounds, sparse)
     tail = Tail(order_absent_ns=int(bounds.order[-1]), latest_absent_ns=int(bounds.latest[-1]))
     # An append that was sent again has one place in the log that remained. An earlier attempt may have had another
@@ -151,6 +155,18 @@ def check_free_appends(
         history, free, holes, tail=tail, sparse=sparse or sent_again, holds=holds
     )
     return found, holes
+
+
+def with_removable(history: PartitionHistory) -> PartitionHistory:
+    """Returns the history of a log that does not start at 0.
+
+    An append that was acknowledged without an offset may be below the start, so it needs a place no more than one
+    of unknown outcome. `checkers.kernels.lost_acked` knows which of them must still be there.
+    """
+    is_somewhere = history.append_status == OK_SOMEWHERE
+    return replace(
+        history, append_status=np.where(is_somewhere, np.int8(INFO), history.append_status)
+    )
 
 
 def fit_free_appends(
@@ -193,7 +209,9 @@ class _Bounds:
     present: I64
 
 
-def _bounds(history: PartitionHistory, facts: Facts, clock_error_ns: int) -> _Bounds:
+def _bounds(
+    history: PartitionHistory, facts: Facts, clock_error_ns: int, *, sent_twice: bool
+) -> _Bounds:
     count = facts.places.count
     appends, ends = not_before(history, facts)
     order = np.maximum.accumulate(latest_not_before(appends, count))
@@ -201,14 +219,16 @@ def _bounds(history: PartitionHistory, facts: Facts, clock_error_ns: int) -> _Bo
     return _Bounds(
         order=order - clock_error_ns,
         latest=latest - clock_error_ns,
-        present=earliest_present(history, facts, clock_error_ns),
+        present=earliest_present(history, facts, clock_error_ns, sent_twice=sent_twice),
     )
 
 
-def earliest_present(history: PartitionHistory, facts: Facts, clock_error_ns: int) -> I64:
+def earliest_present(
+    history: PartitionHistory, facts: Facts, clock_error_ns: int, *, sent_twice: bool = False
+) -> I64:
     """Returns U: by when every place existed at the latest."""
     b = np.full(facts.places.count, INF_NS, dtype=np.int64)
-    for group in not_after(history, facts):
+    for group in not_after(history, facts, sent_twice=sent_twice):
         np.minimum.at(b, group.place, group.res)
     present = np.minimum.accumulate(b[::-1])[::-1]
     return np.where(present < INF_NS, present + clock_error_ns, INF_NS)

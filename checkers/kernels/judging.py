@@ -59,9 +59,12 @@ class FindingJudge:
         self._evidence = Evidence(operations)
         self._history = report.history
         self._elections = elections
-        self._excuses = Excuses(report.history, reader, elections, report.findings)
+        self._excuses = Excuses(
+            report.history, reader, elections, report.findings, is_sparse=context.sparse_offsets
+        )
         self._expectations = expectations_of(context)
         self._options = Options(
+            sparse=context.sparse_offsets,
             clock_error_ns=context.clock_error_ns,
             log_start_offset=context.log_start_offset,
             sent_again=SESSION_CHECKER in context.checkers,

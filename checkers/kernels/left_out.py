@@ -29,6 +29,7 @@ class LeftOut:
     Attributes:
         limit: One more than the largest offset that is known to have existed in the whole history.
         final_end: Largest log end seen in the final phase of the whole history, -1 if none was.
+        final_end_asked_ns: When the last operation was invoked that saw one, -1 likewise.
 
     Shape:
         start, stop: ranges [start, stop) of offsets, ascending, no two of which touch. A history may still hold
@@ -42,6 +43,7 @@ class LeftOut:
 
     limit: int = 0
     final_end: int = -1
+    final_end_asked_ns: int = -1
     start: _I64 = field(default_factory=_none)
     stop: _I64 = field(default_factory=_none)
     revealed_op: _I64 = field(default_factory=_none)

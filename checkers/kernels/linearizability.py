@@ -97,7 +97,10 @@ def check_history(history: PartitionHistory, options: Options | None = None) -> 
     options = options or Options()
     history = with_log_starts(history, options.log_starts)
     facts, findings = derive_facts(
-        history, log_start_offset=options.log_start_offset, sparse=options.sparse
+        history,
+        log_start_offset=options.log_start_offset,
+        sparse=options.sparse,
+        sent_twice=options.sent_twice,
     )
     real_time = check_real_time(
         history, facts, clock_error_ns=options.clock_error_ns, sent_twice=options.sent_twice
@@ -110,6 +113,7 @@ def check_history(history: PartitionHistory, options: Options | None = None) -> 
         clock_error_ns=options.clock_error_ns,
         holds=holding(real_time),
         sent_again=may_be_again,
+        sent_twice=options.sent_twice,
     )
     if findings or real_time or free:
         reading = Reading(
@@ -117,6 +121,7 @@ def check_history(history: PartitionHistory, options: Options | None = None) -> 
             clock_error_ns=options.clock_error_ns,
             log_start_offset=options.log_start_offset,
             sent_again=may_be_again,
+            sent_twice=options.sent_twice,
         )
         free = weighed(history, facts, free, reading)
     findings += [

@@ -64,6 +64,7 @@ class LostAcked:
             phase_complete=context.final_phase_complete,
             ends_recorded=context.log_ends_recorded,
             sent_twice=context.at_least_once,
+            clock_error_ns=context.clock_error_ns,
         )
         return CheckerReport(
             findings=_judged(losses.findings, tables, context),

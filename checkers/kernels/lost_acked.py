@@ -47,6 +47,8 @@ class FinalLog:
         is_complete: Whether the reads cover everything from the log start to that end, which is settled.
         present: Per append, whether a final read returned its value; if producers send again, at its own offset.
         starts, stops: Merged ranges [start, stop) of offsets that the final reads went over.
+        end_asked_ns: When the last operation was invoked that saw the log end in the final phase. What was known
+            to exist only later may be beyond that end.
     """
 
     end_offset: int
@@ -54,6 +56,7 @@ class FinalLog:
     present: Bools
     starts: I64
     stops: I64
+    end_asked_ns: int
 
     def covers(self, offsets: I64) -> Bools:
         """Returns which offsets the final reads went over."""
@@ -108,6 +111,7 @@ def final_log(
         np.concatenate((history.poll_last[polls] + 1, history.left_out.final_stop)),
     )
     end = int(history.end_offset[history.end_final].max(initial=history.left_out.final_end))
+    asked_ns = history.end_inv[history.end_final].max(initial=history.left_out.final_end_asked_ns)
     has_end = end >= 0
     end = max(end, int(stops.max(initial=ABSENT)))
     if not ends_recorded:
@@ -123,6 +127,7 @@ def final_log(
         present=present,
         starts=starts,
         stops=stops,
+        end_asked_ns=int(asked_ns),
     )
 
 
@@ -172,6 +177,7 @@ def check_losses(
     phase_complete: bool = True,
     ends_recorded: bool = True,
     sent_twice: bool = False,
+    clock_error_ns: int = 0,
 ) -> LossReport:
     """Finds acknowledged and read records that are gone.
 
@@ -184,6 +190,7 @@ def check_losses(
         phase_complete: Whether the run recorded that its final phase ended as planned.
         ends_recorded: Whether log ends were observed.
         sent_twice: See `final_log`.
+        clock_error_ns: By how much two clocks of the run may differ; it only ever hides losses.
 
     Returns:
         Findings `lost-acked-write`, `lost-acked-write-acks1`, `unseen`, `offset-reused` and `visible-regress`.
@@ -204,12 +211,15 @@ def check_losses(
     missing = acked[~final.present[acked]]
     missing = missing[history.append_offset[missing] >= log_start_offset]
     offset = history.append_offset[missing]
-    how, witness = _how(history, final, elections, offset)
+    seen_ns = history.append_res[missing] + clock_error_ns
+    how, witness = _how(history, final, elections, offset, seen_ns)
     again = np.isin(missing, reused)
     at = np.searchsorted(reused, missing[again])
     how[again & (how == UNKNOWN)] = REUSED
     witness[again] = reused_by[at]
-    nowhere, nowhere_how = _nowhere(history, facts, final, elections, log_start_offset)
+    nowhere, nowhere_how = _nowhere(
+        history, facts, final, elections, log_start_offset, clock_error_ns
+    )
     if not ends_recorded:
         # The final reads may have missed the end of the log; the reader of the history reports that.
         nowhere, nowhere_how = nowhere[:0], nowhere_how[:0]
@@ -226,7 +236,12 @@ def check_losses(
         )
     ]
     regress, read_unseen = _visible_regress(
-        history, final, elections, log_start_offset, sent_twice=sent_twice
+        history,
+        final,
+        elections,
+        log_start_offset,
+        sent_twice=sent_twice,
+        clock_error_ns=clock_error_ns,
     )
     findings += [_offset_reused(history, facts, reused, reused_by), regress]
     coverage = {
@@ -247,17 +262,21 @@ def _nowhere(
     final: FinalLog,
     elections: Elections,
     log_start_offset: int,
+    clock_error_ns: int,
 ) -> tuple[I64, I64]:
     """Returns appends acknowledged without an offset that no read showed, and what is known of each."""
     free = (history.append_status == OK_SOMEWHERE) & ~final.present & ~facts.append_read
     if log_start_offset:
         # Retention may have removed it, unless the log was past its start before it began.
         past = facts.acked[history.append_offset[facts.acked] >= log_start_offset]
-        free &= history.append_inv > history.append_res[past].min(initial=INF_NS)
+        began_ns = history.append_inv - clock_error_ns
+        free &= began_ns > history.append_res[past].min(initial=INF_NS)
     appends = np.flatnonzero(free)
     hidden = (elections.settled_end_offset or 0) > final.end_offset
-    how = NOWHERE if final.is_complete and not hidden else _unknown(elections)
-    return appends, np.full(len(appends), how, dtype=np.int64)
+    how = np.full(len(appends), _unknown(elections), dtype=np.int64)
+    if final.is_complete and not hidden:
+        how[history.append_res[appends] + clock_error_ns < final.end_asked_ns] = NOWHERE
+    return appends, how
 
 
 def _unknown(elections: Elections) -> int:
@@ -285,15 +304,24 @@ def _loss(
 
 
 def _how(
-    history: PartitionHistory, final: FinalLog, elections: Elections, offset: I64
+    history: PartitionHistory, final: FinalLog, elections: Elections, offset: I64, seen_ns: I64
 ) -> tuple[I64, I64]:
-    """Returns how absent records at the given offsets are known to be gone, and a final poll that shows it."""
+    """Returns how absent records are known to be gone, and a final poll that shows it.
+
+    Args:
+        history: One partition.
+        final: What the final reads showed.
+        elections: For the settled log end.
+        offset: Of each record.
+        seen_ns: When it was known to exist. A log end that was asked for before may have been too small then.
+    """
     how = np.full(len(offset), _unknown(elections), dtype=np.int64)
     witness = np.full(len(offset), ABSENT, dtype=np.int64)
     if final.is_complete:
         # A leader that holds more than it may show (its ISR is too small) may still hold the record.
         settled = elections.settled_end_offset
-        how[(offset >= final.end_offset) & (offset >= (settled or 0))] = BEYOND_END
+        is_beyond = (offset >= final.end_offset) & (offset >= (settled or 0))
+        how[is_beyond & (seen_ns < final.end_asked_ns)] = BEYOND_END
     covered = final.covers(offset)
     how[covered] = PASSED_OVER
     polls = np.flatnonzero(history.poll_final & history.poll_ok & (history.poll_last >= 0))
@@ -361,6 +389,7 @@ def _visible_regress(
     log_start_offset: int,
     *,
     sent_twice: bool,
+    clock_error_ns: int,
 ) -> tuple[Finding, int]:
     """Returns records that some poll returned and that are gone, and of how many more that is not known."""
     append = history.record_append
@@ -379,7 +408,8 @@ def _visible_regress(
     first[1:] = append[1:] != append[:-1]
     rows, append, poll = rows[first], append[first], poll[first]
     offset = history.record_offset[rows]
-    how, _ = _how(history, final, elections, offset)
+    seen_ns = history.poll_res[poll] if len(poll) else poll
+    how, _ = _how(history, final, elections, offset, seen_ns + clock_error_ns)
     known = how != UNKNOWN
     append, poll, offset = append[known], poll[known], offset[known]
     gone_for_certain = finding(

@@ -71,13 +71,22 @@ class NotBefore:
         return self.ops[self.rows]
 
 
-def not_after(history: PartitionHistory, facts: Facts) -> list[NotAfter]:
-    """Returns the facts "existed by then", by kind of operation."""
+def not_after(
+    history: PartitionHistory, facts: Facts, *, sent_twice: bool = False
+) -> list[NotAfter]:
+    """Returns the facts "existed by then", by kind of operation.
+
+    Args:
+        history: One partition.
+        facts: Derived from it.
+        sent_twice: Whether a record that was read may be a later one of the same append. Then the acknowledgement
+            of an append without an offset proves nothing about the place where it was read.
+    """
     places = facts.places
     append, place = facts.acked, facts.acked_place
     # A read showed the place of an append that succeeded without learning its offset.
     succeeded = np.flatnonzero(history.append_status[facts.pinned] == OK_SOMEWHERE)
-    if len(succeeded):
+    if len(succeeded) and not sent_twice:
         append = np.concatenate((append, facts.pinned[succeeded]))
         place = np.concatenate((place, facts.pinned_place[succeeded]))
     groups = [
@@ -197,13 +206,13 @@ def check_real_time(
         history: One partition.
         facts: Derived from it.
         clock_error_ns: By how much two clocks of the run may differ; it only ever hides violations.
-        sent_twice: See `not_before`.
+        sent_twice: See `not_before` and `not_after`.
 
     Returns:
         Findings of level `order` and `fresh`; each operation that came first is listed once, with the latest
         operation that contradicts it.
     """
-    groups = not_after(history, facts)
+    groups = not_after(history, facts, sent_twice=sent_twice)
     findings = []
     for bounds in not_before(history, facts, sent_twice=sent_twice):
         for violations in _violations(history, facts, groups, bounds, clock_error_ns):

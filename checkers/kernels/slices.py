@@ -130,6 +130,7 @@ class SliceReport:
         sender, sender_first, sender_last: Per process, the offsets of its first and last acknowledged append.
         final_position, final_first, final_last: The final polls that returned something.
         final_end: Largest log end seen in the final phase, -1 if none was.
+        final_end_asked_ns: When the last operation was invoked that saw one, -1 likewise.
     """
 
     counts: dict[str, int]
@@ -149,6 +150,7 @@ class SliceReport:
     final_first: I64
     final_last: I64
     final_end: int
+    final_end_asked_ns: int
 
 
 def cut_slice(
@@ -203,6 +205,7 @@ def cut_slice(
         final_first=first,
         final_last=last,
         final_end=int(history.end_offset[history.end_final].max(initial=-1)),
+        final_end_asked_ns=int(history.end_inv[history.end_final].max(initial=-1)),
     )
     return report, _parts(history, facts, width, group_polls, with_times=heals is not None)
 

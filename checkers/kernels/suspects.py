@@ -365,6 +365,7 @@ def _left_out(reports: Sequence[SliceReport], offsets: I64, good: LeftOut) -> Le
     return LeftOut(
         limit=max(report.limit for report in reports),
         final_end=max(report.final_end for report in reports),
+        final_end_asked_ns=max(report.final_end_asked_ns for report in reports),
         start=start,
         stop=stop,
         final_start=final_start,

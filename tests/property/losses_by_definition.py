@@ -83,10 +83,22 @@ class Losses:
         """Returns all of them."""
         return sorted([*self._lost(), *self._reused(), *self._regress()])
 
-    def _how(self, offset: int) -> int:
+    @property
+    def end_asked_ns(self) -> int:
+        """When the end of the log was asked for, for the last time."""
+        asked = [call.inv for call in self.polls if call.final and call.end is not None]
+        asked += [
+            call.inv
+            for call in self.calls.values()
+            if call.kind == "latest" and call.final and call.offset is not None
+        ]
+        return max(asked, default=-1)
+
+    def _how(self, offset: int, known_ns: int) -> int:
         if offset in self.passed:
             return PASSED_OVER
-        return BEYOND_END if self.is_complete and offset >= self.end_offset else UNKNOWN
+        is_beyond = self.is_complete and offset >= self.end_offset
+        return BEYOND_END if is_beyond and known_ns < self.end_asked_ns else UNKNOWN
 
     def _witness(self, offset: int) -> int:
         """The final poll that began last before the offset, if it went past it."""
@@ -100,7 +112,7 @@ class Losses:
         for op, offset in self.acked.items():
             if op in self.present:
                 continue
-            how, witness = self._how(offset), self._witness(offset)
+            how, witness = self._how(offset, self._done(op)), self._witness(offset)
             if op in survivors:
                 how, witness = REUSED if how == UNKNOWN else how, survivors[op]
             yield from self._loss(op, offset, how, witness)
@@ -110,7 +122,8 @@ class Losses:
         for op, call in self.answered.items():
             is_gone = call.offset is None and op not in self.present and op not in self.read
             if is_gone and call.inv > after:
-                yield from self._loss(op, -1, NOWHERE if self.is_complete else UNKNOWN, -1)
+                was_over = self.is_complete and self._done(op) < self.end_asked_ns
+                yield from self._loss(op, -1, NOWHERE if was_over else UNKNOWN, -1)
 
     def _loss(self, op: int, offset: int, how: int, witness: int) -> Iterator[Instance]:
         is_strong = self.appends[op].acks == -1
@@ -167,13 +180,14 @@ class Losses:
                     seen = (poll.res or INF_NS, poll.op, offset)
                     first[value] = min(first.get(value, seen), seen)
         for value, (since_ns, op, offset) in first.items():
-            if self._how(offset) != UNKNOWN:
+            how = self._how(offset, since_ns)
+            if how != UNKNOWN:
                 yield Instance(
                     id="visible-regress",
                     first=value,
                     second=op,
                     offset=offset,
-                    other=self._how(offset),
+                    other=how,
                     since_ns=since_ns,
                 )
 

@@ -68,7 +68,7 @@ def anomalies(history: History, *, is_read_committed: bool) -> Expected:
             and any(r.sender is t and r.reader is not t for r in records)
         )
     ]
-    content = _content(records, nodes)
+    content = _content(records, history)
     certain = {
         (key, offset, value)
         for key, offset, value in content
@@ -104,11 +104,11 @@ def anomalies(history: History, *, is_read_committed: bool) -> Expected:
     )
 
 
-def _content(records: list[Record], nodes: History) -> set[tuple[Key, int, Key]]:
-    """Returns what polls returned, and what committed sends were told."""
+def _content(records: list[Record], history: History) -> set[tuple[Key, int, Key]]:
+    """Returns what polls returned, and what sends were told, whether or not they committed."""
     return {(r.key, r.offset, r.value) for r in records} | {
         (op.key, op.offset, op.value)
-        for t in nodes
+        for t in history
         for op in t.ops
         if isinstance(op, Append) and op.offset is not None and op.offset >= 0
     }
@@ -217,6 +217,28 @@ def _session(t: Transaction) -> int:
     return process_of(t) if t.session is None else t.session
 
 
+def _did_not_commit(history: History, nodes: History) -> set[int]:
+    """Returns the transactions of unknown outcome all of whose sends are missing at the end, by identifier."""
+    closing = [t for t in history if t.is_final and is_committed(t)]
+    returned = {
+        (key, value)
+        for t in closing
+        for op in t.ops
+        if isinstance(op, Poll)
+        for key, offset, value in op.records
+        if offset >= 0
+    }
+    found = set()
+    for t in history:
+        sends = {(op.key, op.value) for op in t.ops if isinstance(op, Append)}
+        is_unknown = not is_committed(t) and not is_aborted(t) and t not in nodes
+        ended = t.invoked_ns if t.completed_ns is None else t.completed_ns
+        is_over = bool(closing) and all(ended <= reader.invoked_ns for reader in closing)
+        if is_unknown and is_over and sends and not sends & returned:
+            found.add(t.id)
+    return found
+
+
 def _closing(counts: dict[str, int], history: History, nodes: History) -> None:
     closing = [t for t in history if t.is_final and is_committed(t)]
     if not closing:
@@ -257,6 +279,7 @@ def _inputs(
         for op in t.ops
         if isinstance(op, CommitOffset)
     ]
+    without_effect = _did_not_commit(history, nodes)
     for group, key in {(t.group, key) for t, key, _ in commits}:
         members = [t for t, k, _ in commits if t.group == group and k == key]
         consumed = [r for r in records if r.key == key and r.reader in members]
@@ -266,7 +289,11 @@ def _inputs(
             counts["input-processed-twice"] += len(readers) > 1
         limits = [o for t, k, o in commits if t.group == group and k == key and t in nodes]
         if limits and offsets:
-            maybe = {r.offset for r in consumed if not is_aborted(r.reader)}
+            maybe = {
+                r.offset
+                for r in consumed
+                if not is_aborted(r.reader) and r.reader.id not in without_effect
+            }
             counts["input-skipped"] += sum(
                 k == key and min(offsets) <= o < max(limits) and o not in maybe for k, o in places
             )

@@ -107,7 +107,7 @@ def check_log_transactions(
     )
     found += sequence_anomalies(history, words)
     closing, reasons = closing_anomalies(history, words, clock_error_ns)
-    found += [*closing, *input_anomalies(history, words)]
+    found += [*closing, *input_anomalies(history, words, clock_error_ns)]
     graph = graph_of(t, history.is_node, log_edges(history), clock_error_ns)
     search = CycleSearch(graph, with_circular_reads=True, search_steps_max=search_steps_max)
     return report_of(t, graph, found, reasons, search, promise, words)

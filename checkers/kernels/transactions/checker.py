@@ -43,6 +43,9 @@ MAY_BE_LOST = (
     "an unclean election, or a fault that destroyed the only copy, may have removed records, positions or markers"
     " of transactions, and it is not known which"
 )
+MAY_BE_REMOVED = (
+    "the logs do not start at 0, and it is not known which records of transactions were removed from their start"
+)
 
 
 class TransactionsChecker:
@@ -56,16 +59,18 @@ class TransactionsChecker:
         """Checks all transactions of a run."""
         events = tables["transaction_events"]
         recorded = recorded_transactions(events)
-        if not any(one.is_write and one.outcome == "committed" for one in recorded):
-            return CheckerReport(unknown_reasons=(NO_COMMIT,), coverage=_coverage(recorded))
         report = _judged(recorded, context)
+        if not any(one.is_write and one.outcome == "committed" for one in recorded):
+            report = replace(report, unknown_reasons=(NO_COMMIT,))
         stuck = standstill(tables, recorded, context)
         found = report.findings
         if not any(finding.id == PRECOMMITTED for finding in found):
             found = (*found, *_received_early(recorded))
         findings = (*found, *_taken_over(events, recorded), *([stuck] if stuck else ()))
         if _may_have_lost(tables, context):
-            findings = tuple(_undecided(one) for one in findings)
+            findings = tuple(_undecided(one, MAY_BE_LOST) for one in findings)
+        elif context.log_start_offset:
+            findings = tuple(_undecided(one, MAY_BE_REMOVED) for one in findings)
         return replace(report, findings=findings, coverage=report.coverage | _coverage(recorded))
 
 
@@ -254,10 +259,10 @@ def _may_have_lost(tables: Mapping[str, pa.Table], context: RunContext) -> bool:
     return may_lack_records(tables, after_destroyed_data=least == 1)
 
 
-def _undecided(finding: CheckerFinding) -> CheckerFinding:
+def _undecided(finding: CheckerFinding, rule: str) -> CheckerFinding:
     if finding.judgement != Judgement.FORBIDDEN or finding.id in NEVER_LOST:
         return finding
-    return replace(finding, judgement=Judgement.UNDECIDED, rule=MAY_BE_LOST)
+    return replace(finding, judgement=Judgement.UNDECIDED, rule=rule)
 
 
 def _coverage(recorded: Sequence[Recorded]) -> dict[str, int]:

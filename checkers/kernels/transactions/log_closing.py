@@ -23,16 +23,14 @@ def closing_anomalies(
     h: LogHistory, words: Words, clock_error_ns: int
 ) -> tuple[list[Found], tuple[str, ...]]:
     """Returns lost records and torn transactions, and a reason if there was nothing to find them with."""
-    t, w, p = h.t, h.writes, h.polled
+    t, w = h.t, h.writes
     is_closing = t.is_final & (t.outcome == COMMITTED)
     may_exist = (h.is_node | (t.outcome == UNKNOWN))[w.transaction]
     if not may_exist.any():
         return [], ()
     if not is_closing.any():
         return [], (NO_CLOSING_READS,)
-    is_seen = np.zeros(w.count, dtype=np.bool_)
-    rows = np.flatnonzero(is_closing[p.transaction] & (p.write >= 0))
-    is_seen[p.write[rows]] = True
+    is_seen = _seen(h, is_closing)
     seen_count = np.bincount(w.transaction[is_seen], minlength=t.count)
     is_partly_seen = seen_count[w.transaction] > 0
     missing = ~is_seen & _could_see(h, is_closing, clock_error_ns)
@@ -43,6 +41,27 @@ def closing_anomalies(
         _lost(h, words, np.flatnonzero(lost)),
     ]
     return [item for item in found if item is not None], ()
+
+
+def _seen(h: LogHistory, is_closing: Bools) -> Bools:
+    """Returns which sends the closing reads returned."""
+    is_seen = np.zeros(h.writes.count, dtype=np.bool_)
+    rows = np.flatnonzero(is_closing[h.polled.transaction] & (h.polled.write >= 0))
+    is_seen[h.polled.write[rows]] = True
+    return is_seen
+
+
+def _did_not_commit(h: LogHistory, clock_error_ns: int) -> Bools:
+    """Returns the transactions of unknown outcome whose sends the closing reads should show and do not."""
+    t, sender = h.t, h.writes.transaction
+    is_closing = t.is_final & (t.outcome == COMMITTED)
+    if not is_closing.any():
+        return np.zeros(t.count, dtype=np.bool_)
+    shows_nothing = _could_see(h, is_closing, clock_error_ns) & ~_seen(h, is_closing)
+    sends = np.bincount(sender, minlength=t.count)
+    missing = np.bincount(sender[shows_nothing], minlength=t.count)
+    did_not: Bools = (t.outcome == UNKNOWN) & ~h.is_node & (sends > 0) & (missing == sends)
+    return did_not
 
 
 def _could_see(h: LogHistory, is_closing: Bools, clock_error_ns: int) -> Bools:
@@ -90,7 +109,7 @@ def _lost(h: LogHistory, words: Words, rows: I64) -> Found | None:
     )
 
 
-def input_anomalies(h: LogHistory, words: Words) -> list[Found]:
+def input_anomalies(h: LogHistory, words: Words, clock_error_ns: int) -> list[Found]:
     """Returns inputs that a consumer group processed twice or never, although offsets commit with the outputs.
 
     A transaction *consumes* the records of a partition that it polled, if it commits a position of its group in
@@ -106,7 +125,7 @@ def input_anomalies(h: LogHistory, words: Words) -> list[Found]:
     consumed = np.flatnonzero(np.isin(p.transaction * max(h.keys, 1) + p.key, committing))
     parts = (
         _processed_twice(h, words, consumed),
-        _skipped(h, words, op, consumed),
+        _skipped(h, words, op, consumed, _did_not_commit(h, clock_error_ns)),
     )
     return [found for found in parts if found is not None]
 
@@ -137,7 +156,9 @@ def _processed_twice(h: LogHistory, words: Words, consumed: I64) -> Found | None
     )
 
 
-def _skipped(h: LogHistory, words: Words, op: I64, consumed: I64) -> Found | None:
+def _skipped(
+    h: LogHistory, words: Words, op: I64, consumed: I64, did_not_commit: Bools
+) -> Found | None:
     """Returns committed records between the first position and the last committed one that were not consumed."""
     t, p, c = h.t, h.polled, h.content
     commits = op[h.is_node[t.op_transaction[op]]]
@@ -149,9 +170,10 @@ def _skipped(h: LogHistory, words: Words, op: I64, consumed: I64) -> Found | Non
         limit = int(committed_offset[mine].max())
         owner = int(t.op_transaction[commits[mine][int(committed_offset[mine].argmax())]])
         rows = consumed[(t.group[p.transaction[consumed]] == group) & (p.key[consumed] == key)]
-        # A transaction of unknown outcome may have consumed its records, and one that aborted proves where the
-        # group began.
-        maybe = rows[t.outcome[p.transaction[rows]] != ABORTED]
+        # A transaction of unknown outcome may have consumed its records, unless its outputs are not there. One
+        # that aborted proves where the group began.
+        reader = p.transaction[rows]
+        maybe = rows[(t.outcome[reader] != ABORTED) & ~did_not_commit[reader]]
         first = int(p.offset[rows].min(initial=limit))
         begin = int(rank_of(c.key[h.version], c.offset[h.version], *_place(key, first))[0])
         end = int(rank_of(c.key[h.version], c.offset[h.version], *_place(key, limit))[0])

@@ -129,7 +129,7 @@ def log_history(t: Transactions, *, is_read_committed: bool) -> LogHistory:
         sender = writes.transaction[polled.write[sent]]
         sender = sender[sender != polled.transaction[sent]]
         is_node[sender[t.outcome[sender] == UNKNOWN]] = True
-    content = _content(t, writes, polled, is_node)
+    content = _content(writes, polled)
     is_place = _is_only(content.key, content.offset) & _is_only(content.key, content.value)
     is_version = is_place & (content.write >= 0)
     is_version &= np.append(is_node, False)[np.append(writes.transaction, -1)[content.write]]
@@ -171,9 +171,9 @@ def _polled(t: Transactions, writes: Writes) -> tuple[Polled, I64]:
     return polled, impossible
 
 
-def _content(t: Transactions, writes: Writes, polled: Polled, is_node: Bools) -> Content:
-    is_possible = (writes.offset >= 0) & (writes.offset <= OFFSET_MAX)
-    sent = np.flatnonzero(is_possible & is_node[writes.transaction])
+def _content(writes: Writes, polled: Polled) -> Content:
+    # A record keeps its offset if its transaction aborts.
+    sent = np.flatnonzero((writes.offset >= 0) & (writes.offset <= OFFSET_MAX))
     key = np.concatenate([polled.key, writes.key[sent]])
     offset = np.concatenate([polled.offset, writes.offset[sent]])
     value = np.concatenate([polled.value, writes.value[sent]])
