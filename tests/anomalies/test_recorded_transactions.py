@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from checkers.kernels.history import OFFSET_MAX
 from checkers.kernels.transactions import checker
 from harness.contracts.verdict import Judgement, Validity, Verdict
 from harness.errors import HistoryError
@@ -487,6 +488,33 @@ def test_a_row_that_no_run_can_have_recorded_is_refused(name: str) -> None:
     with pytest.raises(HistoryError, match=sentence) as refused:
         events.verdict()
     assert str(refused.value).startswith("transaction_events.parquet, row ")
+
+
+@pytest.mark.parametrize(
+    ("column", "number", "is_legal"),
+    [
+        ("value", 0, True),
+        ("value", -1, False),
+        ("offset", OFFSET_MAX, True),
+        ("offset", OFFSET_MAX + 1, False),
+        ("offset", -OFFSET_MAX, True),
+        ("offset", -OFFSET_MAX - 1, False),
+    ],
+)
+def test_a_polled_record_has_a_value_from_0_and_an_offset_within_limits(
+    column: str, number: int, is_legal: bool
+) -> None:
+    events = Events()
+    one = producer(events, 1)
+    value = events.send(one, 0, A, 0)
+    events.commit(one)
+    read = events.read(7, A, (0, value))
+    events.rows[read + 1][column] = number
+    if is_legal:
+        events.verdict()
+    else:
+        with pytest.raises(HistoryError, match=rf"row {read + 1}: {column} .*is {number}"):
+            events.verdict()
 
 
 def test_a_search_for_cycles_that_kafka_allows_may_end_early(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from checkers.kernels.history import INF_NS, NONE
+from checkers.kernels.history import ABSENT, INF_NS, NONE
 from checkers.kernels.transactions.check import check_list_append, check_log_transactions
 from checkers.kernels.transactions.columns import (
     Append,
@@ -13,6 +13,8 @@ from checkers.kernels.transactions.columns import (
     Poll,
     Read,
     Transaction,
+    Transactions,
+    normalised,
     transactions_of,
 )
 from checkers.kernels.transactions.cycles import CycleSearch
@@ -32,6 +34,10 @@ from harness.errors import HistoryError, UsageError
 
 ONE = Transaction(id=1, ops=(Append("x", 1),))
 READER = Transaction(id=2, ops=(Read("x", (1,)),))
+OF_TRANSACTIONS = (
+    *("id", "process", "invoked_ns", "completed_ns", "commit_invoked_ns"),
+    *("session", "group", "is_final", "outcome"),
+)
 
 
 # --- columns ---
@@ -86,8 +92,10 @@ def test_one_value_written_twice_to_one_key_is_refused(check: object) -> None:
     ("changed", "message"),
     [
         ({"process": np.zeros(1, dtype=np.int64)}, "process has not one row per transaction"),
-        ({"op_key": np.array([0, 5], dtype=np.int64)}, "transaction 2 has a micro-operation"),
-        ({"op_transaction": np.array([0, 7], dtype=np.int64)}, "belongs to no transaction"),
+        ({"op_key": np.array([0, 1], dtype=np.int64)}, "transaction 2 has a micro-operation"),
+        ({"op_kind": np.array([0, 3], dtype=np.int8)}, "transaction 2 has a micro-operation"),
+        ({"op_is_known": np.array([True, False])}, "transaction 2 has a micro-operation"),
+        ({"op_transaction": np.array([0, 2], dtype=np.int64)}, "belongs to no transaction"),
         ({"element_value": np.zeros(9, dtype=np.int64)}, "different lengths"),
         ({"op_count": np.array([2, 0], dtype=np.int64)}, "transaction 1 has a micro-operation"),
     ],
@@ -104,6 +112,27 @@ def test_two_micro_operations_in_one_place_are_refused() -> None:
     t = transactions_of([Transaction(id=5, ops=(Read("x", ()), Read("x", ())))])
     with pytest.raises(HistoryError, match="transaction 5 has two micro-operations"):
         check_list_append(replace(t, op_number=np.zeros(2, dtype=np.int64)))
+
+
+@pytest.mark.parametrize("transactions", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("ops", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_columns_may_have_any_order(transactions: tuple[int, ...], ops: tuple[int, ...]) -> None:
+    t = transactions_of([replace(ONE, ops=(Append("x", 1), Append("x", 2))), READER])
+    rows, places = np.array(transactions), np.array(ops)
+    columns = {name: getattr(t, name) for name in Transactions.__slots__}
+    of_ops = {name: columns[name][places] for name in columns if name.startswith("op_")}
+    of_elements = {name: columns[name][places] for name in columns if name.startswith("element_")}
+    others = {name: columns[name][rows] for name in OF_TRANSACTIONS}
+    of_ops["op_transaction"] = np.argsort(rows)[of_ops["op_transaction"]]
+    found = normalised(replace(t, **of_ops, **of_elements, **others))
+    for name, column in columns.items():
+        assert np.array_equal(getattr(found, name), column), name
+
+
+def test_what_a_transaction_leaves_out_is_the_earliest_time_and_its_own_number() -> None:
+    t = transactions_of([replace(ONE, id=5)])
+    assert (t.invoked_ns[0], t.commit_invoked_ns[0], t.completed_ns[0]) == (0, 0, INF_NS)
+    assert (t.process[0], t.session[0], t.group[0]) == (5, 5, ABSENT)
 
 
 def test_an_empty_history_tests_nothing() -> None:
