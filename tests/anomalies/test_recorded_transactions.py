@@ -13,7 +13,7 @@ from checkers.kernels.transactions import checker
 from harness.contracts.verdict import Judgement, Validity, Verdict
 from harness.errors import HistoryError
 from harness.history.schema import TABLES
-from tests.anomalies.recorded_transactions import CONTEXT, A, B, Events, producer
+from tests.anomalies.recorded_transactions import CONTEXT, A, B, Events, producer, valid_run
 
 
 def judgements(verdict: Verdict) -> dict[str, Judgement]:
@@ -135,7 +135,11 @@ def zombie(is_after: bool) -> Verdict:
 
 
 def unanswered(
-    is_after: bool, *, is_seen: bool = True, isolation: str = "read_committed"
+    is_after: bool,
+    *,
+    is_seen: bool = True,
+    isolation: str = "read_committed",
+    has_end: bool = True,
 ) -> Verdict:
     """As `zombie`, but the response to the commit is lost, and a reader receives the record or does not."""
     events = Events()
@@ -147,7 +151,8 @@ def unanswered(
     events.note(one, "commit-asked")
     if not is_after:
         events.initialised(2, "p")
-    events.note(one, "unknown")
+    if has_end:
+        events.note(one, "unknown")
     if is_seen and isolation == "read_uncommitted":
         events.read(7, A, (0, value), isolation=isolation)
     is_closing = is_seen and isolation == "read_committed"
@@ -203,12 +208,13 @@ def test_the_smallest_table_has_the_anomaly_and_the_near_miss_is_valid(identifie
     assert missed.validity is Validity.VALID, missed.reasons
 
 
-def test_a_commit_of_a_zombie_may_have_no_response() -> None:
-    verdict = unanswered(True)
+@pytest.mark.parametrize(("has_end", "end"), [(True, "0.012 s"), (False, "...")])
+def test_a_commit_of_a_zombie_may_have_no_response(has_end: bool, end: str) -> None:
+    verdict = unanswered(True, has_end=has_end)
     assert judgements(verdict) == {"zombie-commit": Judgement.FORBIDDEN}
     (anomaly,) = verdict.anomalies
     assert anomaly.sentence.endswith("which reads committed records, received 8 at offset 0 of t-0")
-    assert "-> unknown [" in anomaly.witnesses[0].text
+    assert anomaly.witnesses[0].text.endswith(f"-> unknown [0.007 s, {end}]")
 
 
 @pytest.mark.parametrize(
@@ -395,6 +401,27 @@ def test_what_an_incomplete_final_phase_did_not_read_is_not_lost() -> None:
     verdict = events.verdict(replace(CONTEXT, final_phase_complete=False))
     assert verdict.validity is Validity.UNKNOWN
     assert not verdict.anomalies
+
+
+def test_a_read_with_read_uncommitted_is_never_a_closing_read() -> None:
+    events = Events()
+    one = producer(events, 1)
+    events.send(one, 0, A, 0)
+    events.commit(one)
+    events.read(99, A, isolation="read_uncommitted", final=True)
+    verdict = events.verdict()
+    assert verdict.validity is Validity.UNKNOWN
+    assert "lost-acked-write" not in judgements(verdict)
+
+
+def test_positions_count_if_their_transaction_committed() -> None:
+    events = valid_run()
+    coverage = events.verdict().coverage
+    number = events.begin(3, transactional_id="processor", group="g", isolation="read_committed")
+    events.note(number, "offset", A, number=0, offset=6)
+    events.abort(number)
+    assert coverage["positions_committed"] == 2
+    assert events.verdict().coverage["positions_committed"] == 2
 
 
 def test_an_unclean_election_makes_a_loss_undecided() -> None:

@@ -84,10 +84,36 @@ def reads(*times_s: float) -> list[dict[str, Any]]:
     return rows
 
 
-def takeovers(*times_s: float) -> list[dict[str, Any]]:
+def takeovers(*times_s: float, of: str = "p") -> list[dict[str, Any]]:
     return [
-        event(1000 + number, at_s, "not-initialised", transactional_id="p", error="timeout")
-        for number, at_s in enumerate(times_s)
+        event(1000 + int(10 * at_s), at_s, "not-initialised", transactional_id=of, error="timeout")
+        for at_s in times_s
+    ]
+
+
+def record(read: int, at_s: float) -> dict[str, Any]:
+    """A record that a closing read returned; the first read has the number 0."""
+    return event(
+        900,
+        at_s,
+        "poll",
+        transaction=100 + 2 * read,
+        topic="t",
+        partition=0,
+        offset=0,
+        value=1,
+        status="ok",
+        number=0,
+    )
+
+
+def last_write(outcome: str) -> list[dict[str, Any]]:
+    """The transaction of a producer in the final phase."""
+    place = {"transaction": 500, "process": 1}
+    return [
+        event(500, 25, "begin", **place, transactional_id="p"),
+        event(501, 25, "send", **place, topic="t", partition=0, number=0, value=501),
+        event(502, 25, outcome, **place),
     ]
 
 
@@ -144,25 +170,17 @@ def stuck(report: CheckerReport) -> list[Any]:
 
 
 TIMES = (20.5, 22, 24, 26, 28, 29.5)
-READ = event(
-    900,
-    25,
-    "poll",
-    transaction=104,
-    topic="t",
-    partition=0,
-    offset=0,
-    value=1,
-    status="ok",
-    number=0,
-)
 
 
 def test_closing_reads_that_return_nothing_until_the_end_are_stuck() -> None:
     (found,) = stuck(checked(reads(*TIMES)))
     assert found.judgement is Judgement.FORBIDDEN
     assert "the closing reads received no record, although clients tried 6 times" in found.sentence
-    assert len(found.witnesses) == 2
+    assert found.count == 1
+    assert [one.op_index for one in found.witnesses] == [
+        5,
+        15,
+    ]  # the begins of the first and last read
 
 
 def test_a_transactional_id_that_nobody_can_take_over_is_stuck() -> None:
@@ -174,10 +192,12 @@ def test_a_transactional_id_that_nobody_can_take_over_is_stuck() -> None:
 @pytest.mark.parametrize(
     ("events", "keys"),
     [
-        ([*reads(*TIMES), READ], {}),
+        ([*reads(*TIMES), record(2, 25)], {}),
         ([*takeovers(*TIMES), event(950, 27, "initialised", transactional_id="p")], {}),
         (reads(20.5, 22, 29.5), {}),
         (reads(25), {}),
+        ([*reads(*TIMES), *last_write("committed")], {}),
+        (reads(*TIMES), {"states": [state(partition=number) for number in range(6)]}),
         (reads(*TIMES), {"states": (state(), state(21, leader=-1))}),
         (reads(*TIMES), {"states": (state(isr=[1]),)}),
         (reads(*TIMES), {"context": replace(CONTEXT, final_phase_complete=True)}),
@@ -189,6 +209,8 @@ def test_a_transactional_id_that_nobody_can_take_over_is_stuck() -> None:
         "an id was taken over",
         "a pause",
         "too few attempts",
+        "a transaction committed",
+        "one attempt per partition",
         "no leader",
         "below min ISR",
         "complete",
@@ -200,6 +222,58 @@ def test_what_may_be_lawful_is_not_stuck(
     events: Sequence[Mapping[str, Any]], keys: dict[str, Any]
 ) -> None:
     assert stuck(checked(events, **keys)) == []
+
+
+@pytest.mark.parametrize(
+    ("events", "states"),
+    [
+        ([*reads(*TIMES), event(950, 20, "initialised", transactional_id="p")], [state()]),
+        ([*reads(15, *TIMES), record(0, 15)], [state()]),
+        ([*reads(19.9, *TIMES), record(0, 20)], [state()]),
+        ([*reads(*TIMES), *last_write("aborted")], [state()]),
+        (reads(*TIMES)[:-1], [state()]),
+        (reads(22.5, 25, 27.5), [state()]),
+        (reads(*TIMES), [state(partition=number) for number in range(5)]),
+        (reads(*TIMES), [state(19, leader=-1), state(20)]),
+        (reads(*TIMES), [state(leader=0, isr=[0, 1])]),
+    ],
+    ids=[
+        "an id was taken over just before",
+        "a record came before",
+        "a record came just before",
+        "a transaction aborted",
+        "the last read did not end",
+        "three attempts at equal distances",
+        "one attempt more than partitions",
+        "a leader just before",
+        "min ISR",
+    ],
+)
+def test_what_is_no_excuse_is_stuck(
+    events: Sequence[Mapping[str, Any]], states: Sequence[Mapping[str, Any]]
+) -> None:
+    assert stuck(checked(events, states))
+
+
+@pytest.mark.parametrize(
+    ("events", "sentence"),
+    [
+        (
+            [*takeovers(20.5), *takeovers(22, 24, 26, 28, 29.5, of="q")],
+            "no producer could take over p, although clients tried 6 times",
+        ),
+        (
+            [*takeovers(20.5, 24, 28), *reads(22, 26, 29.5)],
+            "the closing reads received no record, although clients tried 6 times",
+        ),
+    ],
+    ids=["the first id", "as many reads as takeovers"],
+)
+def test_the_sentence_says_what_most_clients_tried(
+    events: Sequence[Mapping[str, Any]], sentence: str
+) -> None:
+    (found,) = stuck(checked(events))
+    assert sentence in found.sentence
 
 
 def test_after_an_unclean_election_it_is_not_known() -> None:

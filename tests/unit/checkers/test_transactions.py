@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from checkers.kernels.history import ABSENT, INF_NS, NONE
+from checkers.kernels.transactions import cycles, lists
 from checkers.kernels.transactions.check import check_list_append, check_log_transactions
 from checkers.kernels.transactions.columns import (
     Append,
@@ -17,8 +18,8 @@ from checkers.kernels.transactions.columns import (
     normalised,
     transactions_of,
 )
-from checkers.kernels.transactions.cycles import CycleSearch
-from checkers.kernels.transactions.edges import RW, WW, Edges, Graph
+from checkers.kernels.transactions.cycles import CycleSearch, Step, is_possible
+from checkers.kernels.transactions.edges import RW, WR, WW, Edges, Graph
 from checkers.kernels.transactions.isolation import (
     KAFKA_READ_COMMITTED,
     KAFKA_READ_UNCOMMITTED,
@@ -287,6 +288,92 @@ def test_an_own_last_append_is_followed_by_ww_only() -> None:
     assert ids == ["G0"]
 
 
+UNSURE = (
+    Transaction(id=1, ops=(Append("x", 1), Read("y", (3,)))),
+    Transaction(id=2, ops=(Append("x", 2),)),
+    Transaction(id=3, ops=(Read("x", (1,)), Append("y", 3))),
+    Transaction(id=4, ops=(Read("x", (2,)),)),
+)
+"""T3 and T4 contradict each other about x; T1 and T3 depend on each other by what they read."""
+
+
+def _found(*history: Transaction) -> list[str]:
+    return [f.id for f in check_list_append(transactions_of(history)).findings]
+
+
+def test_what_reads_returned_last_is_known_without_an_order() -> None:
+    assert _found(*UNSURE) == ["incompatible-order", "G1c"]
+
+
+@pytest.mark.parametrize(
+    ("history", "ids"),
+    [
+        (
+            (
+                replace(UNSURE[0], ops=(Append("x", 1),)),
+                replace(UNSURE[1], ops=(Append("x", 2), Append("y", 2))),
+                replace(UNSURE[2], ops=(Read("x", (1,)),)),
+                replace(UNSURE[3], ops=(Read("x", (2,)), Read("y", (2,)))),
+            ),
+            ["incompatible-order"],
+        ),
+        (
+            (ONE, UNSURE[1], Transaction(id=3, ops=(Read("x", (1, 2, 1)),))),
+            ["duplicate-elements"],
+        ),
+        (
+            (
+                ONE,
+                Transaction(id=2, ops=(Append("x", 2), Read("y", (5,)))),
+                Transaction(id=3, ops=(Read("x", (1,)),)),
+                Transaction(id=4, ops=(Read("x", (2,)),)),
+                Transaction(id=5, ops=(Read("x", ()), Append("y", 5))),
+            ),
+            ["incompatible-order"],
+        ),
+        (
+            (
+                ONE,
+                Transaction(id=2, ops=(Read("y", (3,)), Append("z", 2))),
+                Transaction(id=3, ops=(Read("x", (9,)), Append("y", 3))),
+                Transaction(id=4, ops=(Read("x", (1,)),)),
+            ),
+            ["incompatible-order", "phantom-value"],
+        ),
+    ],
+    ids=["two orders", "a repeated value", "an empty read", "a value that nobody wrote"],
+)
+def test_a_list_without_a_usable_order_gives_no_more_dependencies(
+    history: tuple[Transaction, ...], ids: list[str]
+) -> None:
+    assert _found(*history) == ids
+
+
+def test_values_are_read_although_no_transaction_wrote_any() -> None:
+    readers = [Transaction(id=number, ops=(Read("x", (number,)),)) for number in (1, 2)]
+    assert _found(*readers) == ["incompatible-order", "phantom-value"]
+    polls = [Transaction(id=1, ops=(Poll((("a", 0, 1),)),))]
+    logs = check_log_transactions(transactions_of(polls))
+    assert [f.id for f in logs.findings] == ["phantom-value"]
+
+
+@pytest.mark.parametrize(("pairs_max", "is_complete"), [(2, True), (1, False)])
+def test_too_many_anti_dependencies_on_appends_that_no_read_returned_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, pairs_max: int, is_complete: bool
+) -> None:
+    monkeypatch.setattr(lists, "PAIRS_MAX", pairs_max)
+    later = [Transaction(id=number, ops=(Append("x", number),)) for number in (3, 4)]
+    report = check_list_append(transactions_of([ONE, READER, *later]))
+    assert report.coverage["dependencies_rw"] == (2 if is_complete else 0)
+    assert report.unknown_reasons == (
+        ()
+        if is_complete
+        else (
+            "2 anti-dependencies on appends that no read returned are too many; those of 1 reads were left out",
+        )
+    )
+
+
 # --- levels ---
 
 
@@ -323,6 +410,11 @@ def test_an_anomaly_breaks_a_level_and_not_the_one_below(
     assert judge_isolation(identifier, forbidden).judgement == Judgement.FORBIDDEN
     if allowed is not None:
         assert judge_isolation(identifier, allowed).judgement == Judgement.ALLOWED
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_records_of_others_between_those_of_a_transaction_break_no_level(level: str) -> None:
+    assert judge_isolation("int-send-skip", level).judgement == Judgement.ALLOWED
 
 
 def test_an_unknown_level_is_refused_with_a_suggestion() -> None:
@@ -379,12 +471,130 @@ def test_a_search_that_is_too_long_is_unknown_and_still_breaks_serializability()
     assert "ended after 0 steps" in short.unknown_reasons[0]
 
 
-def test_the_example_is_the_smallest_cycle() -> None:
-    ring = [(n, (n + 1) % 6, WW) for n in range(6)]
-    assert len(CycleSearch(_graph(ring, 6)).report().cycles[0].steps) == 6
-    (cycle,) = CycleSearch(_graph([*ring, (2, 0, WW)], 6)).report().cycles
-    assert len(cycle.steps) == 3
+def _timed(graph: Graph, times: list[tuple[int, int]]) -> Graph:
+    """Returns the graph with times, as (invoked, ended); an end of 0 stands for an unknown one."""
+    return replace(
+        graph,
+        invoked_ns=np.array([invoked for invoked, _ in times], dtype=np.int64),
+        ended_ns=np.array([ended or INF_NS for _, ended in times], dtype=np.int64),
+    )
+
+
+IN_TURN = _graph([(0, 1, RW), (1, 0, WW), (2, 3, RW), (3, 2, WW)], 4)
+"""Two cycles; the search for each takes two steps."""
+BY_TIME = _timed(
+    _graph([(0, 1, RW), (1, 2, WW), (3, 4, RW)], 5),
+    [(10, 0), (0, 0), (0, 5), (30, 0), (20, 25)],
+)
+"""Two cycles; 2 and 4 were complete before 0 and 3 began. The search for the first cycle takes three steps."""
+
+
+@pytest.mark.parametrize(
+    ("graph", "steps_max", "ids"),
+    [
+        (_graph([(0, 1, WW), (1, 0, WW), (0, 1, RW)], 2), 0, ["G0", "G-single"]),
+        (_graph([(0, 1, RW), (1, 0, WW)], 2), 1, ["G-single"]),
+        (IN_TURN, 3, ["G-single"]),
+        (IN_TURN, 2, ["G-single", "G2-item"]),
+        (BY_TIME, 4, ["G-single-realtime"]),
+        (BY_TIME, 3, ["G-single-realtime", "G2-item-realtime"]),
+    ],
+    ids=["no search", "one search", "enough", "too short", "enough in time", "too short in time"],
+)
+def test_a_search_goes_on_as_long_as_a_step_is_left(
+    graph: Graph, steps_max: int, ids: list[str]
+) -> None:
+    report = CycleSearch(graph, search_steps_max=steps_max).report()
+    assert [cycle.id for cycle in report.cycles] == ids
+    assert bool(report.unknown_reasons) == (len(ids) > 1 and steps_max > 0)
+
+
+FOUR_WITH_THREE = [(0, 1, WW), (1, 2, WW), (2, 3, WW), (3, 0, WW), (3, 1, WW)]
+"""A cycle of four with one of three; the search from the first dependency takes five steps."""
+
+
+@pytest.mark.parametrize(
+    ("edges", "count", "size"),
+    [
+        ([(n, (n + 1) % 6, WW) for n in range(6)], 6, 6),
+        ([*((n, (n + 1) % 6, WW) for n in range(6)), (2, 0, WW)], 6, 3),
+        (FOUR_WITH_THREE, 4, 3),
+        ([(0, 1, WW), (1, 2, WW), (2, 0, WW), (2, 1, WW)], 3, 2),
+    ],
+)
+def test_the_example_is_the_smallest_cycle(
+    edges: list[tuple[int, int, int]], count: int, size: int
+) -> None:
+    (cycle,) = CycleSearch(_graph(edges, count)).report().cycles
+    assert len(cycle.steps) == size
     assert cycle.is_smallest
+
+
+@pytest.mark.parametrize(("steps_max", "size"), [(5, 3), (4, 4)])
+def test_an_example_that_took_too_long_may_not_be_the_smallest(
+    monkeypatch: pytest.MonkeyPatch, steps_max: int, size: int
+) -> None:
+    monkeypatch.setattr(cycles, "EXAMPLE_STEPS_MAX", steps_max)
+    (cycle,) = CycleSearch(_graph(FOUR_WITH_THREE, 4)).report().cycles
+    assert (len(cycle.steps), cycle.is_smallest) == (size, False)
+
+
+@pytest.mark.parametrize(
+    ("graph", "steps"),
+    [
+        (_graph([(0, 1, WW), (1, 0, WR)], 2), (Step(1, 0, 1), Step(0, 1, 0))),
+        (_timed(_graph([(1, 0, WW)], 2), [(0, 1), (2, 0)]), (Step(1, 0, 0), Step(0, 1, -1))),
+    ],
+    ids=["values", "time"],
+)
+def test_a_cycle_names_its_dependencies(graph: Graph, steps: tuple[Step, ...]) -> None:
+    (cycle,) = CycleSearch(graph).report().cycles
+    assert cycle.steps == steps
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (Step(0, 1, 0), True),
+        (Step(2, 1, 0), False),
+        (Step(0, 2, 0), False),
+        (Step(2, 1, -1), True),
+        (Step(2, 0, -1), False),
+        (Step(0, 1, -1), False),
+    ],
+)
+def test_a_step_is_a_dependency_of_the_graph_or_follows_from_two_times(
+    step: Step, expected: bool
+) -> None:
+    graph = _timed(_graph([(0, 1, WW)], 3), [(5, 0), (6, 0), (0, 5)])
+    assert is_possible(graph, step) == expected
+
+
+def test_what_leads_from_one_cycle_to_another_one_is_in_none() -> None:
+    """T1 and T2 are a cycle, and so are T4 and T5; what T4 wrote reaches T1 through T3."""
+    history = [
+        Transaction(id=1, ops=(Append("a", 1), Read("b", (2,)), Read("c", (3,)))),
+        Transaction(id=2, ops=(Append("b", 2), Read("a", (1,)))),
+        Transaction(id=3, ops=(Append("c", 3), Read("d", (4,)))),
+        Transaction(id=4, ops=(Append("d", 4), Read("e", (5,)))),
+        Transaction(id=5, ops=(Append("e", 5), Read("d", (4,)))),
+    ]
+    report = check_list_append(transactions_of(history))
+    assert [(found.id, found.count) for found in report.findings] == [("G1c", 2)]
+    assert report.coverage["transactions_in_cycles"] == 4
+
+
+def test_all_that_was_complete_before_a_transaction_comes_before_it() -> None:
+    """T2 wrote first to both lists, and was invoked after T1 and T3 had ended at different times."""
+    history = [
+        Transaction(id=1, ops=(Append("x", 1),), completed_ns=5),
+        Transaction(id=2, ops=(Append("x", 2), Append("y", 2)), invoked_ns=10, completed_ns=20),
+        Transaction(id=3, ops=(Append("y", 3),), completed_ns=7),
+        Transaction(id=4, ops=(Read("x", (2, 1)), Read("y", (2, 3)))),
+    ]
+    report = check_list_append(transactions_of(history))
+    assert [found.id for found in report.findings] == ["G0-realtime"]
+    assert report.coverage["transactions_in_cycles"] == 3
 
 
 def test_a_long_chain_of_stale_reads_is_decided_too() -> None:
@@ -454,3 +664,17 @@ def test_an_order_between_transactions_may_separate_anti_dependencies(
     ]
     report = check_list_append(transactions_of(history), promise=promise)
     assert (Judgement.FORBIDDEN in {one.judgement for one in report.findings}) == is_forbidden
+
+
+def test_an_order_in_time_separates_nothing_in_a_session() -> None:
+    stale = [
+        Transaction(id=3, ops=(Append("z", 3),), completed_ns=1),
+        Transaction(id=4, ops=(Read("z", ()),), invoked_ns=2),
+    ]
+    report = check_list_append(
+        transactions_of([*SKEW_OF_WRITES, *stale]), promise="strong-session-snapshot-isolation"
+    )
+    assert {one.id: one.judgement for one in report.findings} == {
+        "G-single-realtime": Judgement.ALLOWED,
+        "G2-item": Judgement.ALLOWED,
+    }
