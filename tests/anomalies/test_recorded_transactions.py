@@ -463,6 +463,88 @@ def test_a_destroyed_disk_makes_a_repetition_undecided_if_one_replica_may_commit
     assert judgements(verdict)["input-processed-twice"] is judgement
 
 
+@pytest.mark.parametrize(
+    ("outcome", "shows_output", "anomaly"),
+    [
+        ("unknown", False, "input-skipped"),
+        ("unknown", True, None),
+        ("aborted", False, "input-skipped"),
+        ("committed", False, "lost-acked-write"),
+        ("committed", True, None),
+    ],
+)
+def test_a_position_commits_with_the_outputs_or_not_at_all(
+    outcome: str, shows_output: bool, anomaly: str | None
+) -> None:
+    """The first transaction of the group consumed record 0; the second one begins after it."""
+    events = Events()
+    source = producer(events, 1)
+    values = [events.send(source, number, A, number) for number in range(3)]
+    events.commit(source)
+    options = {"transactional_id": "processor", "group": "g", "isolation": "read_committed"}
+    events.initialised(3, "processor")
+    first = events.begin(3, **options)
+    events.poll(first, 0, A, [(0, values[0])])
+    output = events.send(first, 1, B, 0)
+    events.note(first, "offset", A, number=2, offset=1)
+    events.note(first, "abort-asked" if outcome == "aborted" else "commit-asked")
+    events.note(first, outcome)
+    events.initialised(4, "processor")
+    second = events.begin(4, **options)
+    events.poll(second, 0, A, [(1, values[1]), (2, values[2])])
+    other = events.send(second, 1, B, 2)
+    events.note(second, "offset", A, number=2, offset=3)
+    events.commit(second)
+    outputs = [(0, output)] if shows_output else []
+    events.closing(a=list(enumerate(values)), b=[*outputs, (2, other)])
+    found = judgements(events.verdict())
+    forbidden = {name for name, each in found.items() if each is Judgement.FORBIDDEN}
+    assert forbidden == ({anomaly} if anomaly else set())
+
+
+@pytest.mark.parametrize("end", ["aborted", "unknown"])
+@pytest.mark.parametrize(("offset", "is_valid"), [(0, False), (1, True)])
+def test_the_record_of_a_transaction_without_effect_keeps_its_offset(
+    end: str, offset: int, is_valid: bool
+) -> None:
+    events = Events()
+    first = producer(events, 1)
+    events.send(first, 0, A, 0)
+    events.note(first, "abort-asked" if end == "aborted" else "commit-asked")
+    events.note(first, end)
+    second = producer(events, 2, "q")
+    value = events.send(second, 0, A, offset)
+    events.commit(second)
+    events.closing(a=[(offset, value)])
+    assert set(judgements(events.verdict())) == (set() if is_valid else {"divergent-value"})
+
+
+def test_what_is_visible_of_an_aborted_transaction_counts_if_nothing_committed() -> None:
+    events = Events()
+    one = producer(events, 1)
+    value = events.send(one, 0, A, 0)
+    events.abort(one)
+    assert events.verdict().validity is Validity.UNKNOWN
+    events.read(7, A, (0, value))
+    verdict = events.verdict()
+    assert verdict.validity is Validity.INVALID
+    assert judgements(verdict) == {"G1a": Judgement.FORBIDDEN}
+
+
+@pytest.mark.parametrize(("start", "validity"), [(0, Validity.INVALID), (2, Validity.UNKNOWN)])
+def test_a_record_may_have_been_removed_from_the_start_of_its_log(
+    start: int, validity: Validity
+) -> None:
+    events = Events()
+    old, new = producer(events, 1), producer(events, 2, "q")
+    events.send(old, 0, A, 0)
+    events.commit(old)
+    value = events.send(new, 0, A, 2)
+    events.commit(new)
+    events.closing(a=[(2, value)])
+    assert events.verdict(replace(CONTEXT, log_start_offset=start)).validity is validity
+
+
 def power_fault(at_ns: int) -> dict[str, Any]:
     """A fault that took effect at a moment, and was healed ten seconds after the start."""
     lists = {name: ["b1"] for name in ("targets", "resolved", "cut_short")}
@@ -499,7 +581,33 @@ REFUSED: dict[str, tuple[Callable[[list[dict[str, Any]]], object], str]] = {
     "polled record without an offset": (lambda rows: rows[7].update(offset=None), "offset of poll"),
     "second end": (lambda rows: rows[4].update(event="committed"), "had ended before"),
     "partition -2": (lambda rows: rows[2].update(partition=-2), "partition is -2"),
+    "acknowledgement of another partition": (
+        lambda rows: rows[3].update(partition=1),
+        "sent of value 2 in t-1",
+    ),
+    "commit that was not asked for": (lambda rows: rows.pop(4), "committed of transaction 1"),
+    "commit although the abort was asked for": (
+        lambda rows: rows[4].update(event="abort-asked"),
+        "committed of transaction 1",
+    ),
 }
+
+
+def test_a_send_is_acknowledged_once_and_comes_before_the_request_for_the_end() -> None:
+    events = Events()
+    one = producer(events, 1)
+    value = events.send(one, 0, A, 0)
+    events.note(one, "sent", A, number=0, offset=5, value=value)
+    events.commit(one)
+    with pytest.raises(HistoryError, match=f"row 4: sent of value {value} in t-0"):
+        events.verdict()
+    events = Events()
+    one = producer(events, 1)
+    events.note(one, "commit-asked")
+    late = events.send(one, 0, A, 0)
+    events.note(one, "committed")
+    with pytest.raises(HistoryError, match=f"row {late}: send of transaction {one}"):
+        events.verdict()
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -526,6 +634,7 @@ def test_a_row_that_no_run_can_have_recorded_is_refused(name: str) -> None:
         ("offset", OFFSET_MAX + 1, False),
         ("offset", -OFFSET_MAX, True),
         ("offset", -OFFSET_MAX - 1, False),
+        ("offset", -(2**63), False),
     ],
 )
 def test_a_polled_record_has_a_value_from_0_and_an_offset_within_limits(

@@ -44,7 +44,7 @@ MAY_BE_LOST = (
     " of transactions, and it is not known which"
 )
 MAY_BE_REMOVED = (
-    "the logs do not start at 0, and it is not known which records of transactions were removed from their start"
+    "the logs do not start at 0, and it is not known which records were removed from their start"
 )
 
 

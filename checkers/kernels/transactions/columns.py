@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from checkers.kernels.history import ABSENT, I8, I64, INF_NS, Bools
+from checkers.kernels.history import ABSENT, I8, I64, INF_NS, TIME_NS_MAX, Bools
 from harness.errors import HistoryError
 
 COMMITTED, ABORTED, UNKNOWN = 0, 1, 2
@@ -284,6 +284,9 @@ def _validate(t: Transactions) -> None:
         repeated = np.zeros(t.count, dtype=np.bool_)
         repeated[row[count > 1]] = True
         _reject(t, repeated, "occurs twice")
+        known = np.where(t.completed_ns == INF_NS, 0, t.completed_ns)
+        is_far = (np.abs(t.invoked_ns) > TIME_NS_MAX) | (np.abs(known) > TIME_NS_MAX)
+        _reject(t, is_far, "has a time beyond 2^60 ns")
         _reject(t, t.completed_ns < t.invoked_ns, "completed before it was invoked")
         _reject(t, t.commit_invoked_ns < t.invoked_ns, "requested its commit before it was invoked")
         _reject(t, ~np.isin(t.outcome, (COMMITTED, ABORTED, UNKNOWN)), "has an unknown outcome")

@@ -49,7 +49,10 @@ def check_transaction_events(events: pa.Table, where: str) -> None:
     _check_order(index, int_column(events, "at_ns"), order, where)
     _check_membership(events, index, word, where)
     _check_values(events, index, word, where)
-    _check_ends(int_column(events, "transaction"), word, order, where)
+    transaction = int_column(events, "transaction")
+    _check_ends(transaction, word, order, where)
+    _check_acknowledgements(events, word, order, where)
+    _check_requests(events, transaction, word, order, where)
 
 
 def _check_order(index: I64, at_ns: I64, order: I64, where: str) -> None:
@@ -110,9 +113,58 @@ def _check_values(events: pa.Table, index: I64, word: I64, where: str) -> None:
     offset: I64 = events.column("offset").fill_null(0).to_numpy()
     needs: Bools = (word == TransactionEvent.POLL) | (word == TransactionEvent.OFFSET)
     refuse(
-        (needs & ~is_known) | (np.abs(offset) > OFFSET_MAX),
+        (needs & ~is_known) | (offset > OFFSET_MAX) | (offset < -OFFSET_MAX),
         where,
         lambda row: f"offset of {word[row]} is {offset[row] if is_known[row] else 'null'}",
+    )
+
+
+def _check_acknowledgements(events: pa.Table, word: I64, order: I64, where: str) -> None:
+    """Checks that a send is acknowledged once, in the partition that it named."""
+    value, partition = int_column(events, "value"), int_column(events, "partition")
+    topic = np.array(text_column(events, "topic").to_pylist(), dtype=object)
+    sends = order[word[order] == TransactionEvent.SEND]
+    acknowledged = order[word[order] == TransactionEvent.SENT]
+    send = sends[lookup(value[sends])(value[acknowledged])]
+    is_bad = np.zeros(len(word), dtype=np.bool_)
+    is_bad[acknowledged] = (topic[send] != topic[acknowledged]) | (
+        partition[send] != partition[acknowledged]
+    )
+    _, first = np.unique(value[acknowledged], return_index=True)
+    is_bad[np.delete(acknowledged, first)] = True
+    refuse(
+        is_bad,
+        where,
+        lambda row: (
+            f"sent of value {value[row]} in {topic[row]}-{partition[row]} is a second one, or names another"
+            " partition than its send"
+        ),
+    )
+
+
+def _check_requests(events: pa.Table, transaction: I64, word: I64, order: I64, where: str) -> None:
+    """Checks that producers commit what they asked to commit, and send nothing after they asked."""
+    asked: dict[int, str] = {}
+    identifier = text_column(events, "transactional_id").to_pylist()
+    producers = {
+        number for number, name in zip(transaction.tolist(), identifier, strict=True) if name
+    }
+    is_bad = np.zeros(len(word), dtype=np.bool_)
+    for row in order.tolist():
+        number, event = int(transaction[row]), word[row]
+        if event in (TransactionEvent.COMMIT_ASKED, TransactionEvent.ABORT_ASKED):
+            asked.setdefault(number, event)
+        elif event == TransactionEvent.SEND:
+            is_bad[row] = number in asked
+        elif event == TransactionEvent.COMMITTED and number in producers:
+            is_bad[row] = asked.get(number) != TransactionEvent.COMMIT_ASKED
+    refuse(
+        is_bad,
+        where,
+        lambda row: (
+            f"{word[row]} of transaction {transaction[row]}: a producer sends before it asks for the end, and"
+            " only a commit that was asked for can succeed"
+        ),
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from checkers.kernels.history import ABSENT, INF_NS, NONE
+from checkers.kernels.history import ABSENT, INF_NS, NONE, TIME_NS_MAX
 from checkers.kernels.transactions import cycles, lists
 from checkers.kernels.transactions.check import check_list_append, check_log_transactions
 from checkers.kernels.transactions.columns import (
@@ -107,6 +107,17 @@ def test_columns_that_contradict_each_other_are_refused(
     t = transactions_of([ONE, READER])
     with pytest.raises(HistoryError, match=message):
         check_list_append(replace(t, **changed))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+@pytest.mark.parametrize("times", [("invoked_ns", "completed_ns"), ("completed_ns",)])
+def test_a_time_so_late_that_it_means_never_is_refused(times: tuple[str, ...], beyond: int) -> None:
+    late = replace(ONE, **dict.fromkeys(times, TIME_NS_MAX + beyond))
+    if not beyond:
+        check_list_append(transactions_of([late]))
+        return
+    with pytest.raises(HistoryError, match="transaction 1 has a time beyond"):
+        check_list_append(transactions_of([late]))
 
 
 def test_two_micro_operations_in_one_place_are_refused() -> None:
