@@ -157,7 +157,7 @@ class Search:
     within_reach: dict[tuple[int, int], bool] = field(default_factory=dict)
     foresight: Foresight = field(init=False)
     pushed: int = 0
-    farthest: int = -1
+    farthest: int = 0
     configurations: int = 0
     longest: list[Step | None] = field(default_factory=list)
 

@@ -293,6 +293,30 @@ def test_the_matrix_has_a_row_for_every_case(
         assert row.judgement != Judgement.EXCUSED
 
 
+@pytest.mark.parametrize(
+    ("identifier", "is_excused", "expectations", "name"),
+    [
+        ("duplicate", False, Expectations(), "integrity"),
+        ("duplicate", False, Expectations(at_least_once=True), "at-least-once producers"),
+        ("phantom-value", False, Expectations(at_least_once=True), "integrity"),
+        ("lost-acked-write", False, Expectations(), "loss with ELR"),
+        ("lost-acked-write", False, Expectations(elr_on=False), "loss without ELR"),
+        ("lost-acked-write", True, Expectations(), "flagged election"),
+        (
+            "lost-acked-write",
+            True,
+            Expectations(elr_on=False),
+            "election without eligible leader replicas",
+        ),
+    ],
+)
+def test_the_configuration_decides_which_row_applies(
+    identifier: str, is_excused: bool, expectations: Expectations, name: str
+) -> None:
+    case = Case(id=identifier, is_weak=False, is_excused=is_excused, expectations=expectations)
+    assert judge(case).name == name
+
+
 # --- totality ---
 
 HOSTILE = [-(2**63), -(2**62), -2, -1, 0, 1, 2, 3, 7, 2**31, 2**61, 2**62, 2**62 + 1, 2**63 - 1]

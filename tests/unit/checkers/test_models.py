@@ -15,6 +15,7 @@ from checkers.models import (
     find_model,
     model_names,
 )
+from checkers.models.registers import KeyValue
 from checkers.models.registry import GROUP
 from harness.contracts.verdict import Validity
 from harness.errors import HistoryError, UsageError
@@ -159,6 +160,45 @@ def test_equal_values_are_told_apart() -> None:
     assert not is_valid("queue", *twice, dequeue(None, 7, 8))
     more_often = check("queue", *twice, dequeue(1, 7, 8), dequeue(1, 9, 10))
     assert "more often than it was enqueued" in more_often.sentence
+    assert more_often.partitions[0].blocked == (4, 2, 0), "one earlier dequeue, one enqueue"
+    nested = (enqueue(1, 1, 20), enqueue(2, 3, 4), enqueue(1, 5, 6))
+    assert is_valid("queue", *nested, dequeue(1, 7, 8), dequeue(2, 9, 10), dequeue(1, 11, 12))
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        (enqueue(1, 1, 2), enqueue(1, 3, 4), dequeue(1, 5, 6)),
+        (
+            enqueue(1, 1, 2),
+            enqueue(1, 3, 4),
+            dequeue(1, 5, 6),
+            dequeue(1, 9, 10),
+            dequeue(None, 20, None),
+        ),
+        (
+            enqueue(1, 1, None),
+            enqueue(1, 3, None),
+            enqueue(2, 3, 4),
+            dequeue(1, 5, 6),
+            dequeue(1, 9, 10),
+            dequeue(2, 11, 12),
+        ),
+    ],
+    ids=["one-is-left", "a-dequeue-without-a-result", "enqueues-without-a-result"],
+)
+def test_equal_values_in_an_obvious_order_do_not_hide_what_is_wrong(
+    history: tuple[Operation, ...],
+) -> None:
+    result = check("queue", *history, dequeue(None, 7, 8))
+    assert "found the queue empty, but at every instant of it a value" in result.sentence
+
+
+def test_the_dequeue_that_came_too_late_is_a_witness_wherever_it_is_written_down() -> None:
+    enqueues = (enqueue(1, 1, 2), enqueue(2, 3, 4))
+    assert is_valid("queue", dequeue(1, 5, 6), *enqueues, dequeue(2, 7, 8))
+    overtaken = check("queue", dequeue(1, 7, 8), *enqueues, dequeue(2, 5, 6))
+    assert overtaken.partitions[0].blocked == (3, 1, 2, 0)
 
 
 def test_a_dequeue_without_a_result_may_have_taken_the_first_of_two_equal_values() -> None:
@@ -216,6 +256,40 @@ def test_of_several_writes_without_a_result_those_that_were_invoked_before_a_rea
     assert not is_valid("register", invoked_later, invoked_before, read(2, 3, 4))
 
 
+def test_a_pending_write_explains_what_can_follow_it() -> None:
+    assert is_valid("register", write(7, 0, 0), write(None, 1, 9), read(None, 2, 3))
+    for end in (8, None):
+        follower = cas(1, 2, None, 1, end)
+        history = (read(2, 3, 4), write(1, 0, 9), read(2, 5, 6), follower)
+        assert is_valid("cas-register", *history)
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        (
+            write(4, 1, 3),
+            write(1, 2, 5),
+            cas(4, 5, False, 4, 7),
+            write(0, 6, 11),
+            write(1, 8, 9),
+            read(0, 10, 12),
+        ),
+        (
+            write(4, 1, 4),
+            write(2, 2, 12),
+            write(2, 3, 6),
+            read(2, 5, 7),
+            write(3, 8, 9),
+            read(2, 10, 11),
+        ),
+    ],
+    ids=["after-a-failed-cas", "after-an-equal-write"],
+)
+def test_a_write_that_a_later_read_can_notice_is_kept(history: tuple[Operation, ...]) -> None:
+    assert is_valid("cas-register", *history)
+
+
 def test_a_failed_write_is_never_read() -> None:
     assert not is_valid("register", write(1, 1, 2, "fail"), read(1, 3, 4))
     assert is_valid("register", write(1, 1, 2, "fail"), read(7, 1, 2, "fail"), read(None, 3, 4))
@@ -228,6 +302,7 @@ def test_cas_sequences() -> None:
     assert not is_valid("cas-register", *chain, cas(0, 5, True, 7, 8))
     assert is_valid("cas-register", *chain, cas(0, 5, False, 7, 8), read(2, 9, 10))
     assert not is_valid("cas-register", *chain, cas(2, 5, False, 7, 8))
+    assert is_valid("cas-register", *chain[:1], cas(0, 1, None, 3, 4), cas(0, 1, False, 5, 6))
 
 
 def test_two_concurrent_cas_from_one_value_cannot_both_succeed() -> None:
@@ -241,6 +316,19 @@ def test_a_cas_without_a_result_may_have_failed() -> None:
     assert is_valid("cas-register", write(0, 1, 2), cas(0, 1, None, 3, None), read(1, 4, 5))
     assert is_valid("cas-register", write(0, 1, 2), cas(0, 1, None, 3, None), read(0, 4, 5))
     assert not is_valid("cas-register", write(0, 1, 2), cas(5, 1, None, 3, None), read(1, 4, 5))
+
+
+@pytest.mark.parametrize(
+    ("name", "unknown", "seen"),
+    [
+        ("cas-register", op("cas", (None, 1), False, 1, None, "info"), read(1, 4, 5)),
+        ("set", op("add", 1, False, 1, None, "info"), op("contains", 1, True, 4, 5)),
+    ],
+)
+def test_an_output_without_a_known_outcome_says_nothing(
+    name: str, unknown: Operation, seen: Operation
+) -> None:
+    assert is_valid(name, unknown, seen)
 
 
 def test_booleans_and_numbers_are_different_values() -> None:
@@ -296,6 +384,15 @@ def test_a_later_read_guides_the_order_of_concurrent_appends(begin: str | None) 
             configurations_max=3_000,
         )
         assert result.validity == expected
+        is_foreseen = "leads to the results that were read later" in result.sentence
+        assert is_foreseen == (expected == Validity.INVALID)
+
+
+def test_a_put_explains_a_value_that_does_not_begin_like_the_initial_one() -> None:
+    store = KeyValue(initial="old")
+    history = [op("put", ("k", "new"), None, 1, 9), op("get", "k", "new", 2, 3)]
+    assert check_model(history, store).validity == Validity.VALID
+    assert check_model(history[1:], store).validity == Validity.INVALID
 
 
 def test_a_set_loses_no_element_and_reads_agree_on_the_order() -> None:
@@ -304,11 +401,36 @@ def test_a_set_loses_no_element_and_reads_agree_on_the_order() -> None:
     opposite = check("set", *adds, op("read", None, [1], 2, 8), op("read", None, [2], 2, 8))
     assert opposite.validity == Validity.INVALID
     assert opposite.sentence.count("must precede") == 4
-    lost = (op("add", 1, None, 1, 2), op("read", None, [], 3, 4))
-    assert not is_valid("set", *lost)
+    assert "and so on" not in opposite.sentence
+    for added_ns in (0, 2):
+        lost = (op("add", 1, None, 0, added_ns), op("read", None, [], added_ns + 1, 4))
+        assert not is_valid("set", *lost)
     assert not is_valid("set", op("read", None, [3], 3, 4))
     assert not is_valid("set", op("add", 1, None, 1, 2), op("contains", 1, False, 3, 4))
     assert is_valid("set", op("add", 1, None, 1, None, "info"), op("contains", 1, False, 3, 4))
+
+
+def test_a_long_contradiction_about_a_set_is_cut_after_four_operations() -> None:
+    result = check(
+        "set",
+        op("add", 1, None, 1, 20),
+        op("add", 2, None, 1, 20),
+        op("read", None, [1], 1, 20),
+        op("contains", 2, True, 1, 2),
+        op("contains", 1, False, 3, 4),
+    )
+    assert result.partitions[0].blocked == (4, 0, 2, 1, 3)
+    assert result.sentence.endswith(
+        "process 0 add 2 -> ok, and so on (5 operations), which must precede the first one"
+    )
+
+
+def test_elements_are_independent_unless_the_whole_set_is_read() -> None:
+    history = (op("add", 1, None, 1, 2), op("contains", 2, True, 3, 4))
+    apart = check("set", *history)
+    assert (apart.partition_count, apart.partitions[0].key) == (2, (2,))
+    together = check("set", *history, op("read", None, [1], 5, 6))
+    assert (together.partition_count, together.partitions[0].key) == (1, None)
 
 
 def test_removed_elements_are_absent() -> None:
@@ -331,6 +453,16 @@ def hard_history() -> list[Operation]:
     return [*appends, found_another_value, op("get", "hard", "impossible", 200, 201)]
 
 
+def test_an_initial_value_from_which_no_result_can_come_blames_the_first_operation() -> None:
+    """Nothing can be ordered, and without foresight the search is too long to show more."""
+    history = [*hard_history()[:20], op("get", "hard", "impossible", 200, 201)]
+    result = check_model(history, KeyValue(initial="start"), time_limit_s=None)
+    (partition,) = result.partitions
+    assert partition.validity == Validity.INVALID
+    assert (partition.completed_count, partition.blocked) == (0, (0,))
+    assert "no order of the operations up to process 0 append" in partition.sentence
+
+
 def test_a_limit_makes_the_result_unknown_and_reports_how_far_the_search_came() -> None:
     model = find_model("key-value")
     result = check_model(hard_history(), model, time_limit_s=None, configurations_max=50)
@@ -349,6 +481,32 @@ def test_a_limit_makes_the_result_unknown_and_reports_how_far_the_search_came() 
     assert 0 < at_once.configurations < 5_000
 
 
+@pytest.mark.parametrize(("configurations_max", "visited"), [(None, 5_000), (6_000, 5_000), (7, 7)])
+def test_a_decided_history_is_searched_for_partial_linearizations_within_a_limit(
+    configurations_max: int | None, visited: int
+) -> None:
+    history = [
+        *(enqueue(value, 1, 20) for value in range(8)),
+        dequeue(9, 10, 11),
+    ]
+    result = check_model(
+        history, find_model("queue"), time_limit_s=None, configurations_max=configurations_max
+    )
+    assert result.validity == Validity.INVALID
+    assert "never enqueued" in result.sentence
+    assert result.configurations == visited
+
+
+def test_several_objects_can_remain_undecided() -> None:
+    other = [
+        replace(one, input="hard 2" if one.function == "get" else ("hard 2", *one.input[1:]))
+        for one in hard_history()
+    ]
+    result = check_model([*hard_history(), *other], find_model("key-value"), configurations_max=50)
+    assert [one.configurations for one in result.partitions] == [50, 50]
+    assert "not decided as a key-value (2 of 2 objects)" in result.sentence
+
+
 def test_a_hard_key_does_not_keep_an_easy_one_from_being_judged() -> None:
     hard = [op("append", ("hard", chr(97 + index)), None, 1, 90 + index) for index in range(20)]
     hard.append(op("get", "hard", "impossible", 200, 201))
@@ -361,6 +519,82 @@ def test_a_hard_key_does_not_keep_an_easy_one_from_being_judged() -> None:
         (("easy",), Validity.INVALID),
         (("hard",), Validity.UNKNOWN),
     ]
+
+
+# The course of the search
+
+
+def two_ways(*, reads: int, steps: int) -> list[Operation]:
+    """Returns operations of which none explains a read of 7: a cas with reads, or several cas in a row."""
+    return [
+        read(7, 2, 3),
+        cas(None, "read", True, 1, 9),
+        *[read("read", 1, 9)] * reads,
+        cas(None, 1, True, 1, 9),
+        *(cas(value, value + 1, True, 1, 9) for value in range(1, steps)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("history", "lengths"),
+    [
+        (two_ways(reads=2, steps=4), [4, 3, 3, 2, 1]),
+        (two_ways(reads=3, steps=3), [4, 3, 2, 1, 0]),
+        (
+            [
+                op("put", ("k", "a"), None, 1, 6),
+                op("put", ("k", "a"), None, 2, 4),
+                op("cas", ("k", "b", "a"), True, 3, 7),
+                op("append", ("k", "a"), None, 5, 8),
+            ],
+            [3, 3, 2],
+        ),
+    ],
+    ids=["more-steps", "more-reads", "overwritten-unseen"],
+)
+def test_the_longest_partial_linearizations_come_first_and_are_five_at_most(
+    history: list[Operation], lengths: list[int]
+) -> None:
+    name = "key-value" if history[0].function == "put" else "cas-register"
+    (partition,) = check(name, *history).partitions
+    assert [len(one.operations) for one in partition.partial_linearizations] == lengths
+
+
+@pytest.mark.parametrize(
+    ("history", "count"),
+    [
+        ((write(1, 1, 2), read(1, 1, 9), read(7, 3, 4)), 1),
+        ((write(1, 1, 2), cas(5, 6, False, 1, 9), read(7, 3, 4)), 1),
+        (
+            (
+                write(2, 1, 5),
+                write(0, 2, None, "info"),
+                read(3, 3, 7),
+                read(0, 4, 8),
+                write(0, 6, 9),
+            ),
+            3,
+        ),
+        ((write(1, 1, 4), write(2, 2, 3), read(None, 4, 6), write(1, 5, 7), read(1, 6, 8)), 2),
+    ],
+    ids=["read", "failed-cas", "overwrite-noticed-by-one-read", "overwrite-noticed-now-only"],
+)
+def test_orders_that_differ_in_nothing_that_can_be_noticed_are_tried_once(
+    history: tuple[Operation, ...], count: int
+) -> None:
+    (partition,) = check("cas-register", *history).partitions
+    assert len(partition.partial_linearizations) == count
+
+
+def test_operations_that_no_completion_forces_are_tried_last() -> None:
+    history = [
+        op("append", ("k", "a"), None, 1, 7),
+        op("cas", ("k", "a", "b"), None, 2, None, "info"),
+        op("cas", ("k", "b", "c"), True, 3, 5),
+        op("put", ("k", "a"), None, 4, 6),
+    ]
+    result = check_model(history, find_model("key-value"), configurations_max=9)
+    assert result.validity == Validity.VALID
 
 
 # Models
