@@ -63,7 +63,7 @@ def _settled(graph: Graph, source: I64, target: I64, realtime: bool) -> I64 | No
     starts = np.flatnonzero(np.append(True, head[1:] != head[:-1]))
     heads = head[starts]
     number = graph.invoked_ns.copy()
-    by_end, waits = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    by_end = waits = np.array([], dtype=np.int64)
     if realtime:
         ended = np.flatnonzero(graph.ended_ns < INF_NS)
         by_end = ended[np.argsort(graph.ended_ns[ended], kind="stable")]
