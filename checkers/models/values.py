@@ -1,13 +1,15 @@
 """Values of histories as hashable values that are equal only if the original values are.
 
-Readers deliver what a file contains: lists, maps, booleans. A state has to be hashable, and Python considers True
-and 1 equal, which would hide a read of `true` after a write of `1`.
+Readers deliver what a file contains: lists, maps, booleans. A state has to be hashable, and Python considers True,
+1 and 1.0 equal, which would hide a read of `true` after a write of `1`. As in Clojure, an integer, a decimal
+number and a floating-point number are never equal.
 """
 
 import math
 from collections.abc import Hashable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
 from typing import Any
 
@@ -18,6 +20,24 @@ class Special(Enum):
     TRUE = "true"
     FALSE = "false"
     NAN = "nan"
+
+    def __repr__(self) -> str:
+        """Returns the value as a reader would write it."""
+        return self.value
+
+    __str__ = __repr__
+
+
+@dataclass(frozen=True, slots=True)
+class Inexact:
+    """A floating-point or decimal number; different from an integer, and from a number of the other type."""
+
+    type: str
+    number: float | Decimal
+
+    def __repr__(self) -> str:
+        """Returns the number as a reader would write it."""
+        return repr(self.number) if isinstance(self.number, float) else f"{self.number}M"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +59,8 @@ def frozen(value: Any) -> Hashable:
         return Special.FALSE
     if isinstance(value, float) and math.isnan(value):
         return Special.NAN
+    if isinstance(value, float | Decimal):
+        return Inexact(type(value).__name__, value)
     if isinstance(value, list | tuple):
         return tuple(frozen(item) for item in value)
     if isinstance(value, AbstractSet):
@@ -52,8 +74,6 @@ def frozen(value: Any) -> Hashable:
 
 def text(value: Hashable) -> str:
     """Returns a frozen value as a reader would write it."""
-    if isinstance(value, Special):
-        return value.value
     if isinstance(value, tuple):
         return "[" + ", ".join(text(item) for item in value) + "]"
     if isinstance(value, frozenset):

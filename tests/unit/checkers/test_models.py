@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from importlib import metadata
 from typing import Any
 
@@ -337,6 +338,26 @@ def test_booleans_and_numbers_are_different_values() -> None:
     assert is_valid("register", write([1, {"a": {2}}], 1, 2), read((1, {"a": {2}}), 3, 4))
     nan = float("nan")
     assert is_valid("register", write(nan, 1, 2), read(float("nan"), 3, 4))
+
+
+def test_integers_decimals_and_floating_point_numbers_are_different_values() -> None:
+    numbers = [1, 1.0, Decimal(1)]
+    for written in numbers:
+        for found in numbers:
+            is_same = type(written) is type(found)
+            assert is_valid("register", write([written], 1, 2), read([found], 3, 4)) == is_same
+    assert is_valid("register", write(Decimal("1.50"), 1, 2), read(Decimal("1.5"), 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(False, "false"), (1.5, "1.5"), (Decimal("1.5"), "1.5M"), ([True], "(true,)")],
+)
+def test_an_element_that_was_never_added_is_shown_as_a_reader_would_write_it(
+    value: Any, shown: str
+) -> None:
+    result = check("set", op("read", None, [value], 1, 2))
+    assert f"saw the element {shown}, which was never added" in result.sentence
 
 
 # Key-value stores and sets
