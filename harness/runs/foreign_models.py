@@ -14,8 +14,10 @@ Operations that are lines of kind `operation`, and those of any other model, are
 
 An `ok` completion repeats the value and the key of its invocation, except for the result of a read. It may have
 nil or true instead of a value. Anything else is bad input: the history does not show which of the two took effect.
+For `add` and `remove` of a set, true and false are the result: whether it changed the set.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,10 +25,11 @@ from typing import Any
 from checkers.models import ModelResult, Operation, check_model, find_model
 from checkers.models.model import Model, Validating
 from checkers.models.registers import CasRegister, KeyValue
+from checkers.models.values import frozen
 from harness.contracts.verdict import Validity, Verdict
 from harness.errors import HistoryError, UsageError
 from harness.history.foreign.edn_values import to_edn
-from harness.history.foreign.events import INFO, OK, RecordedOperation, shown
+from harness.history.foreign.events import FAIL, INFO, OK, RecordedOperation, shown
 from harness.history.foreign.read import ForeignHistory
 
 TIME_LIMIT_S = 60.0
@@ -78,19 +81,69 @@ def judge_model(history: ForeignHistory, options: ModelOptions) -> tuple[Verdict
     if options.initial is not None:
         model = _with_initial(model, options.initial)
     operations = _operations(history, name, model, has_value=options.initial is not None)
+    error_ns = history.declaration.clock_error_ns
     if options.initial is None and name == "key-value" and _reads_empty_text(operations):
         model = _with_initial(model, "")
-    result = check_model(operations, model, time_limit_s=options.time_limit_s)
+    ordered = _ending_later(operations, error_ns, in_order=True)
+    result = check_model(ordered, model, time_limit_s=options.time_limit_s)
     verdict = _verdict_of(result)
-    if verdict.validity == Validity.INVALID and options.initial is None:
-        verdict = _doubted(verdict, operations, model, options)
+    if verdict.validity == Validity.INVALID:
+        loose = _ending_later(operations, error_ns, in_order=False)
+        if loose != ordered:
+            verdict = _doubted_by_clocks(verdict, loose, model, options)
+        if verdict.validity == Validity.INVALID and options.initial is None:
+            verdict = _doubted(verdict, loose, model, options)
     return verdict, name, _blocked(result, recorded, operations)
+
+
+def _ending_later(
+    operations: Sequence[Operation], error_ns: int, *, in_order: bool
+) -> list[Operation]:
+    """Returns operations whose ends are later by the clock error, so that close ones are concurrent.
+
+    Intervals cannot express that operations of one process keep their order although all others that are as close
+    are concurrent. So there are two sets of intervals. What is valid in the stricter one is valid; what is invalid
+    in the looser one is invalid.
+
+    Args:
+        operations: As they were recorded.
+        error_ns: Largest difference between two clocks.
+        in_order: Whether each still ends before the next one of its process begins.
+    """
+    if not error_ns:
+        return list(operations)
+    begun: dict[int | str, list[int]] = {}
+    for one in sorted(operations, key=lambda one: one.invoked_ns):
+        begun.setdefault(one.process, []).append(one.invoked_ns)
+    later = []
+    for one in operations:
+        if one.completed_ns is not None:
+            end_ns = one.completed_ns + error_ns
+            mine = begun[one.process]
+            following = bisect_right(mine, one.completed_ns)
+            if in_order and following < len(mine):
+                end_ns = min(end_ns, mine[following] - 1)
+            one = replace(one, completed_ns=end_ns)
+        later.append(one)
+    return later
+
+
+def _doubted_by_clocks(
+    verdict: Verdict, loose: Sequence[Operation], model: Model, options: ModelOptions
+) -> Verdict:
+    """Returns an invalid verdict as unknown if the clock error may explain it."""
+    other = check_model(loose, model, time_limit_s=options.time_limit_s)
+    if other.validity == Validity.INVALID:
+        return verdict
+    reason = "operations of one process are closer than clock_error_ns, so it may be valid in another order"
+    return replace(verdict, validity=Validity.UNKNOWN, reasons=(*verdict.reasons, reason))
 
 
 def _operations(
     history: ForeignHistory, name: str, model: Model, *, has_value: bool
 ) -> list[Operation]:
-    adapt = _adapter(name, history.operations, has_value) if history.has_events else _as_it_is
+    adapt = _adapter(name, history.operations) if history.has_events else _as_it_is
+    always_has_value = has_value and isinstance(model, CasRegister | KeyValue)
     operations = []
     for one in history.operations:
         try:
@@ -102,6 +155,9 @@ def _operations(
         objection = model.objection(operation) if isinstance(model, Validating) else ""
         if objection:
             raise HistoryError(f"{history.path}, line {one.line}: {operation.text()} {objection}")
+        is_read = operation.function in ("read", "get") and operation.outcome == OK
+        if always_has_value and is_read and operation.output is None:
+            operation = replace(operation, outcome=INFO)
         operations.append(operation)
     return operations
 
@@ -158,21 +214,29 @@ def _other_beginning(
 
 
 def _observed_first(operations: Sequence[Operation], model: CasRegister | KeyValue) -> list[Any]:
-    """Returns the values other than the model's that were observed before a first value was certainly replaced."""
+    """Returns the values other than the model's that may have been there at first.
+
+    They were observed by a read or a cas before a first value was certainly replaced. A cas that found another
+    value observed none, but it may be possible only with a value that occurs nowhere.
+    """
     is_keyed = isinstance(model, KeyValue)
     replaced_ns: dict[Hashable, int] = {}
     observed: list[tuple[Hashable, int, Any]] = []
+    has_failed_cas = False
     for one in operations:
+        key: Hashable = model.partition_key(one) if isinstance(model, KeyValue) else None
+        if one.function == "cas" and one.outcome != FAIL:
+            if one.outcome == OK and one.output is False:
+                has_failed_cas = True
+                continue
+            observed.append((key, one.invoked_ns, one.input[1 if is_keyed else 0]))
         if one.outcome != OK or one.completed_ns is None:
             continue
-        key: Hashable = model.partition_key(one) if isinstance(model, KeyValue) else None
         if one.function in ("read", "get"):
             observed.append((key, one.invoked_ns, one.output))
             continue
         if one.function == "append":
             continue  # what was there at first stays there
-        if one.function == "cas":
-            observed.append((key, one.invoked_ns, one.input[1 if is_keyed else 0]))
         replaced_ns[key] = min(replaced_ns.get(key, one.completed_ns), one.completed_ns)
     grows = {
         model.partition_key(one) if isinstance(model, KeyValue) else None
@@ -182,18 +246,27 @@ def _observed_first(operations: Sequence[Operation], model: CasRegister | KeyVal
     values = {
         to_edn(beginning): beginning
         for key, invoked_ns, value in observed
-        if key not in replaced_ns or invoked_ns < replaced_ns[key]
+        if key not in replaced_ns or invoked_ns <= replaced_ns[key]
         for beginning in _beginnings(value, grows=key in grows)
     }
     values.pop(to_edn(model.initial), None)
-    return list(values.values())
+    return [*values.values(), *([_unused_text(operations)] if has_failed_cas else [])]
+
+
+def _unused_text(operations: Sequence[Operation]) -> str:
+    """Returns a text that occurs nowhere in the operations."""
+    texts = [repr((one.input, one.output)) for one in operations]
+    unused = "another value"
+    while any(unused in text for text in texts):
+        unused += "?"
+    return unused
 
 
 def _beginnings(value: Any, *, grows: bool) -> list[Any]:
-    """Returns the values that may have become a value by appending to them, itself first."""
+    """Returns the values that may have become a value by appending to them, itself first, empty text last."""
     if not grows or not isinstance(value, str):
         return [value]
-    return [value[:length] for length in range(len(value), 0, -1)]
+    return [value[:length] for length in range(len(value), -1, -1)]
 
 
 def _model_shown_by(history: ForeignHistory) -> str:
@@ -212,9 +285,21 @@ def _model_shown_by(history: ForeignHistory) -> str:
 
 
 def _is_keyed(operations: Sequence[RecordedOperation]) -> bool:
-    """Returns whether values are pairs of key and value: reads are asked with a key."""
+    """Returns whether values are pairs of key and value.
+
+    Then reads are asked with a key. Without reads, every write has a pair, and every cas has `[key [old new]]`. A
+    key that is a pair itself does not count: it may be the old value of a register that holds pairs.
+    """
     reads = [one.argument for one in operations if one.function == "read"]
-    return any(_is_pair(asked) for asked in reads)
+    if reads:
+        return any(_is_pair(asked) for asked in reads)
+    cas = [one.argument for one in operations if one.function == "cas"]
+    writes = [one.argument for one in operations if one.function == "write"]
+    return (
+        bool(cas)
+        and all(_is_pair(asked) and _is_pair(asked[1]) and not _is_pair(asked[0]) for asked in cas)
+        and all(_is_pair(asked) for asked in writes)
+    )
 
 
 def _with_initial(model: Model, initial: Any) -> Model:
@@ -224,20 +309,16 @@ def _with_initial(model: Model, initial: Any) -> Model:
 
 
 def _adapter(
-    name: str, operations: Sequence[RecordedOperation], has_value: bool
+    name: str, operations: Sequence[RecordedOperation]
 ) -> Callable[[RecordedOperation], Operation]:
     if name in ("register", "cas-register"):
-        return lambda one: _register(one, has_value)
+        return _register
     if name == "key-value":
-        return (
-            (lambda one: _keyed_register(one, has_value)) if _is_keyed(operations) else _key_value
-        )
+        return _keyed_register if _is_keyed(operations) else _key_value
     return {"queue": _queue, "set": _set}.get(name, _as_it_is)
 
 
-def _operation(
-    one: RecordedOperation, function: str, given: Any, output: Any, outcome: str | None = None
-) -> Operation:
+def _operation(one: RecordedOperation, function: str, given: Any, output: Any) -> Operation:
     return Operation(
         process=one.process,
         function=function,
@@ -245,7 +326,7 @@ def _operation(
         output=output,
         invoked_ns=one.invoked_ns,
         completed_ns=one.completed_ns,
-        outcome=outcome or one.outcome,
+        outcome=one.outcome,
     )
 
 
@@ -253,21 +334,20 @@ def _as_it_is(one: RecordedOperation) -> Operation:
     return _operation(one, one.function, one.argument, one.result)
 
 
-def _register(one: RecordedOperation, has_value: bool) -> Operation:
+def _register(one: RecordedOperation) -> Operation:
     if one.function == "read":
-        is_unknown = has_value and one.outcome == OK and one.result is None
-        return _operation(one, "read", None, one.result, INFO if is_unknown else None)
+        return _operation(one, "read", None, one.result)
     _require_same(one)
     return _operation(one, one.function, one.argument, None)
 
 
-def _keyed_register(one: RecordedOperation, has_value: bool) -> Operation:
+def _keyed_register(one: RecordedOperation) -> Operation:
     key, value = _pair(one.argument)
     result = None
     if one.outcome == OK:
         completed_key, result = _pair(one.result)
         _require_key(one, key, completed_key)
-    plain = _register(replace(one, argument=value, result=result), has_value)
+    plain = _register(replace(one, argument=value, result=result))
     if plain.function == "read":
         return replace(plain, function="get", input=key)
     if plain.function == "write":
@@ -296,15 +376,18 @@ def _queue(one: RecordedOperation) -> Operation:
 def _set(one: RecordedOperation) -> Operation:
     if one.function == "read":
         return _operation(one, "read", None, one.result)
-    output = one.result if isinstance(one.result, bool) else None
-    if output is None:
-        _require_same(one)
-    return _operation(one, one.function, one.argument, output)
+    repeats = one.function != "contains" and frozen(one.result) == frozen(one.argument)
+    if isinstance(one.result, bool) and not repeats:
+        return _operation(one, one.function, one.argument, one.result)
+    _require_same(one)
+    return _operation(one, one.function, one.argument, None)
 
 
 def _require_same(one: RecordedOperation) -> None:
     """Refuses an ok operation that completes with another value than it was invoked with."""
-    is_repeated = one.result is None or one.result is True or one.result == one.argument
+    is_repeated = (
+        one.result is None or one.result is True or frozen(one.result) == frozen(one.argument)
+    )
     if one.outcome == OK and not is_repeated:
         raise _ContradictionError(
             f"process {one.process} completes {one.function} {shown(one.result)}, but it invoked {one.function}"
@@ -313,7 +396,7 @@ def _require_same(one: RecordedOperation) -> None:
 
 
 def _require_key(one: RecordedOperation, invoked: Any, completed: Any) -> None:
-    if completed != invoked:
+    if frozen(completed) != frozen(invoked):
         raise _ContradictionError(
             f"process {one.process} completes {one.function} of the key {shown(completed)}, but it invoked it"
             f" of the key {shown(invoked)} on line {one.line}"

@@ -1,7 +1,8 @@
 """Logs of other tools: a correct log is valid in each format, and a damaged file never ends in a traceback.
 
 The log is simulated here: processes append and poll concurrently, some responses are lost, and at the end one
-consumer reads everything. Each history is written as Jepsen's EDN and as JSON lines.
+consumer reads everything. Polls, assigns and subscribes may fail. Each history is written as Jepsen's EDN and as
+JSON lines.
 """
 
 import json
@@ -40,17 +41,24 @@ def simulate(rng: random.Random) -> Log:
     for _ in range(rng.randrange(5, 60)):
         process = rng.randrange(4)
         if process not in log.open:
-            function = rng.choice(["send", "poll"])
+            function = rng.choice(["send", "send", "poll", "poll", "assign", "subscribe"])
             log.value += 1
             log.open[process] = function, log.value
             log.events.append((process, "invoke", function, log.value))
             continue
         function, value = log.open.pop(process)
-        if function == "poll":
+        if function == "poll" and rng.random() < 0.8:
             found = [record for record in log.records if record[0] >= positions[process]][:3]
             if found:
                 positions[process] = found[-1][0] + 1
             log.events.append((process, "ok", "poll", found))
+            continue
+        if function != "send":
+            kind = "fail" if function == "poll" else rng.choice(["ok", "fail"])
+            is_sought = (kind, function) == ("ok", "assign")
+            # A failed operation may have read records or sought back; a subscription begins anywhere.
+            positions[process] = 0 if is_sought else rng.choice([0, positions[process], log.end])
+            log.events.append((process, kind, function, []))
             continue
         outcome = rng.choice(["ok", "ok", "ok", "info", "fail", "silent"])
         offset = None
@@ -91,7 +99,9 @@ def as_edn(log: Log, final: list[tuple[int, int]]) -> str:
                 sent[process] if kind == "invoke" or what is None else f"[{what} {sent[process]}]"
             )
             value = f"[[:send :k {pair}]]"
-        elif kind == "invoke":
+        elif function == "subscribe":
+            value = "[:k]"
+        elif kind != "ok":
             value = "[[:poll]]"
         else:
             value = f"[[:poll {{:k {edn_records(what)}}}]]"

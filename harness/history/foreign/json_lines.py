@@ -6,17 +6,22 @@ object: `operation`, one per operation, or `event`, one per invocation and compl
 their members; docs/history.schema.json is generated from them.
 """
 
-from collections.abc import Iterable, Iterator
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from harness.errors import HistoryError
+from harness.history.foreign.edn import NESTING_MAX
 from harness.history.foreign.events import TIME_NS_MAX, Event, RecordedOperation
 from harness.history.foreign.log_tables import Call, LogTables
 
 OFFSET_MAX = 2**62
+WHOLE_MAX = 2**53
+"""Up to it, a floating-point number that is whole is certainly the number in the text."""
 
 Time = Annotated[
     int,
@@ -111,7 +116,11 @@ class AppendLine(
     completed_ns: Time | None = None
     outcome: Outcome
     offset: Annotated[
-        Offset | None, Meta(description="Where it was appended, if the response contains it.")
+        Offset | None,
+        Meta(
+            description="Where it was appended, if the response contains it; never if it is fail. If it is"
+            " info, the offset counts once an ok poll returned the value."
+        ),
     ] = None
     acks: Acks | None = None
 
@@ -146,7 +155,8 @@ class PollLine(
     final: Annotated[
         bool,
         Meta(
-            description="Whether it is one of the reads at the end of the run that decide what is lost."
+            description="Whether it is one of the reads at the end of the run that decide what is lost. It"
+            " begins after every append to the partition has ended."
         ),
     ] = False
 
@@ -213,7 +223,34 @@ class EventLine(
 LogLine = AppendLine | PollLine | LatestLine
 Line = HistoryLine | AppendLine | PollLine | LatestLine | OperationLine | EventLine
 
-_DECODER = msgspec.json.Decoder(Line)
+
+def _number(digits: str) -> int | float:
+    """Returns a number with a fraction or an exponent; JSON has one type of numbers, so 1.0 is 1."""
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError("Number out of range")
+    is_whole = number.is_integer() and abs(number) <= WHOLE_MAX
+    return int(number) if is_whole else number
+
+
+_DECODER = msgspec.json.Decoder(Line, float_hook=_number)
+
+
+class _TwiceError(Exception):
+    """An object has a member twice."""
+
+
+def _refuse_twice(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    unique = dict(members)
+    if len(unique) != len(members):
+        names = [name for name, _ in members]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _TwiceError(f"an object has the member {json.dumps(twice)} twice; write it once")
+    return unique
+
+
+TOO_DEEP = f"the value is nested too deeply; write at most {NESTING_MAX} levels"
+_MEMBERS = json.JSONDecoder(object_pairs_hook=_refuse_twice)
 
 
 def json_schema() -> dict[str, Any]:
@@ -238,34 +275,51 @@ def read_lines(raw_lines: Iterable[bytes], origin: str) -> Iterator[tuple[int, L
             continue
         try:
             line = _DECODER.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            _MEMBERS.decode(raw.decode())
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, _TwiceError) as error:
             raise HistoryError(f"{origin}, line {number}: {_sentence(error)}") from None
         if isinstance(line, HistoryLine) and not is_first:
             raise HistoryError(
                 f"{origin}, line {number}: a line of kind history can only be the first one"
             )
         is_first = False
-        _require_times(line, origin, number)
+        objection = _objection(line)
+        if objection:
+            raise HistoryError(f"{origin}, line {number}: {objection}")
         yield number, line
 
 
 def _sentence(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "the value is nested too deeply"
-    return str(error).replace("\n", " ")
+    return TOO_DEEP if isinstance(error, RecursionError) else str(error).replace("\n", " ")
 
 
-def _require_times(line: Line, origin: str, number: int) -> None:
-    if isinstance(line, HistoryLine | EventLine):
-        return
+def _objection(line: Line) -> str:
+    """Returns why a line contradicts itself; empty if it does not."""
+    if isinstance(line, HistoryLine):
+        return ""
+    if isinstance(line, EventLine):
+        return TOO_DEEP if _is_deeper(line.value, NESTING_MAX) else ""
+    if isinstance(line, OperationLine) and _is_deeper((line.input, line.output), NESTING_MAX + 1):
+        return TOO_DEEP
     if line.completed_ns is None:
         if line.outcome != "info":
-            raise HistoryError(
-                f"{origin}, line {number}: an operation that is {line.outcome} needs completed_ns; one that is"
-                " still open is info"
-            )
+            return f"an operation that is {line.outcome} needs completed_ns; one that is still open is info"
+        if isinstance(line, AppendLine) and line.offset is not None:
+            return "an append with an offset needs completed_ns, the time of the response"
     elif line.completed_ns < line.invoked_ns:
-        raise HistoryError(f"{origin}, line {number}: completed_ns is before invoked_ns")
+        return "completed_ns is before invoked_ns"
+    if isinstance(line, AppendLine) and line.outcome == "fail" and line.offset is not None:
+        return "an append that is fail has no offset; leave it out, or write info if it may have happened"
+    return ""
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Returns whether collections are nested in more than so many levels."""
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return False
+    return levels == 0 or any(_is_deeper(item, levels - 1) for item in value)
 
 
 def add_to_tables(tables: LogTables, number: int, line: LogLine, default_acks: int) -> None:
@@ -282,7 +336,11 @@ def add_to_tables(tables: LogTables, number: int, line: LogLine, default_acks: i
     )
     if isinstance(line, AppendLine):
         acks = default_acks if line.acks is None else line.acks
-        tables.append(call, _text(line.value), offset=line.offset, acks=acks, key=line.key)
+        # Each append is a group of its own, so that a read of its value proves the offset of an `info` append.
+        group = -1 if line.offset is None else number
+        tables.append(
+            call, _text(line.value), offset=line.offset, acks=acks, key=line.key, group=group
+        )
     elif isinstance(line, LatestLine):
         tables.latest(call, line.end_offset)
     else:

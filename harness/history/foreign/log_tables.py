@@ -111,7 +111,6 @@ class _Uncertain:
     append: int
     group: int
     offset: int | None
-    completed_ns: int | None
 
 
 class LogTables:
@@ -133,6 +132,9 @@ class LogTables:
         self._sequences: dict[int, int] = {}
         self._uncertain: list[_Uncertain] = []
         self._last_append_ns: int | None = None
+        # Time and line of the last end of an append and of the first final read, by partition.
+        self._last_end: dict[tuple[str, int], tuple[int, int]] = {}
+        self._first_final: dict[tuple[str, int], tuple[int, int]] = {}
         self._zero_ns = 0
 
     def append(
@@ -160,9 +162,14 @@ class LogTables:
         self._sequences[call.process] = sequence + 1
         self._values.add((self._count, _joined(call, value)))
         if call.outcome == "info" and group >= 0:
-            self._uncertain.append(_Uncertain(self._count, group, offset, call.completed_ns))
+            self._uncertain.append(_Uncertain(self._count, group, offset))
         if self._last_append_ns is None or call.invoked_ns > self._last_append_ns:
             self._last_append_ns = call.invoked_ns
+        # Only an append that is `ok` certainly took effect before it ended.
+        end_ns = call.completed_ns if call.outcome == "ok" else None
+        ended = (call.invoked_ns if end_ns is None else end_ns), call.line
+        place = call.topic, call.partition
+        self._last_end[place] = max(self._last_end.get(place, ended), ended)
         known = offset if call.outcome == "ok" else None
         self._add(call, "append", acks=acks, sequence=sequence, key=key, offset=known)
 
@@ -231,6 +238,9 @@ class LogTables:
                 call.final,
             )
         )
+        if call.final:
+            began, place = (call.invoked_ns, call.line), (call.topic, call.partition)
+            self._first_final[place] = min(self._first_final.get(place, began), began)
         self._new_lines.append(call.line)
         if len(self._new_lines) >= CHUNK_ROWS:
             self._flush_lines()
@@ -240,15 +250,19 @@ class LogTables:
         self._lines.append(np.array(self._new_lines, dtype=np.int64))
         self._new_lines.clear()
 
-    def finish(self, *, final_after_appends: bool) -> LogHistory:
+    def finish(self, *, final_after_appends: bool, clock_error_ns: int = 0) -> LogHistory:
         """Returns the tables.
 
         Args:
-            final_after_appends: Whether final reads count only if they were invoked after every append.
+            final_after_appends: Whether final reads count only if they were invoked after every append. If not,
+                one before the end of an append to its partition is refused.
+            clock_error_ns: Largest difference between two clocks; what it can explain is not refused.
 
         Raises:
-            HistoryError: Two appends of one partition have the same value.
+            HistoryError: Two appends of one partition have the same value, or a final read is before an append.
         """
+        if not final_after_appends:
+            self._refuse_early_final_reads(clock_error_ns)
         self._flush_lines()
         lines = np.concatenate(self._lines)
         operations, reads = self._in_run_time(self._operations.table()), self._reads.table()
@@ -277,6 +291,15 @@ class LogTables:
             "end_offsets_seen": in_order("end_offsets_seen", ends),
         }
         return LogHistory(tables=tables, lines=lines[order], phantoms=phantoms)
+
+    def _refuse_early_final_reads(self, clock_error_ns: int) -> None:
+        for (topic, partition), (began_ns, line) in self._first_final.items():
+            ended_ns, append_line = self._last_end.get((topic, partition), (began_ns - 1, 0))
+            if began_ns + clock_error_ns <= ended_ns:
+                raise HistoryError(
+                    f"{self._origin}, line {line}: the final read of {topic}-{partition} begins before the append"
+                    f" of line {append_line} has ended; mark only reads after the last append as final"
+                )
 
     def _in_run_time(self, operations: pa.Table) -> pa.Table:
         """Returns the operations with times from 0 to `TIME_NS_MAX`, which is what tables of runs hold."""

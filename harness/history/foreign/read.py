@@ -225,7 +225,7 @@ def _read_json_lines(source: Source, path: Path, model: str, stated: Stated) -> 
         workload=Workload.LOG,
         declaration=declaration,
         problems=Problems(),
-        log=tables.finish(final_after_appends=False),
+        log=tables.finish(final_after_appends=False, clock_error_ns=declaration.clock_error_ns),
     )
 
 

@@ -143,17 +143,17 @@ def test_queues_and_sets(judge):
     assert (validity, judged.model) == ("invalid", "set")
 
 
-def operation(function, given, output, at):
+def operation(function, given, output, at, end=None, process=0, outcome="ok"):
     return json.dumps(
         {
             "kind": "operation",
-            "process": 0,
+            "process": process,
             "f": function,
             "input": given,
             "output": output,
             "invoked_ns": at,
-            "completed_ns": at + 1,
-            "outcome": "ok",
+            "completed_ns": at + 1 if end is None else end,
+            "outcome": outcome,
         }
     )
 
@@ -310,3 +310,179 @@ def test_a_transaction_completes_with_its_own_appends_and_reads(judge, done, is_
     assert str(caught.value).endswith(
         "line 9: the appends and reads differ from those that process 2 invoked on line 8"
     )
+
+
+@pytest.mark.parametrize(
+    ("calls", "validity", "model"),
+    [
+        ([("write", "[0 1]"), ("cas", "[0 [1 2]]")], "valid", "key-value"),
+        ([("write", "[0 1]"), ("cas", "[0 [3 2]]")], "invalid", "key-value"),
+        ([("write", "0"), ("cas", "[0 [1 2]]")], "valid", "cas-register"),
+        ([("write", "[1 2]"), ("cas", "[[1 2] [3 4]]")], "valid", "cas-register"),
+        ([("write", "[0 1]"), ("cas", "[[0 1] 2]")], "valid", "cas-register"),
+    ],
+)
+def test_values_without_any_read_have_keys_if_every_cas_has_one(judge, calls, validity, model):
+    found, judged = judge(edn(*((f, value, "ok", value) for f, value in calls)))
+    assert (found, judged.model) == (validity, model)
+
+
+WROTE_1 = operation("write", 1, None, 0, end=10)
+
+
+@pytest.mark.parametrize(
+    ("lines", "initial", "invalid"),
+    [
+        ([operation("cas", [None, 1], False, 0)], 7, [operation("read", None, None, 5)]),
+        (
+            [operation("cas", [7, 8], False, 0), operation("read", None, 5, 5)],
+            5,
+            [operation("read", None, 6, 7)],
+        ),
+        (
+            [WROTE_1, operation("read", None, 5, 10, end=12, process=1)],
+            5,
+            [operation("read", None, 5, 13)],
+        ),
+        (
+            [
+                operation("cas", [6, 9], False, 0),
+                operation("cas", [5, 6], None, 0, process=1, outcome="info"),
+                operation("read", None, 6, 2),
+            ],
+            5,
+            [operation("read", None, 5, 4)],
+        ),
+    ],
+)
+def test_any_initial_value_that_may_explain_a_history_is_tried(judge, lines, initial, invalid):
+    header = json.dumps({"kind": "history", "version": 1, "model": "cas-register"})
+    text = "\n".join([header, *lines])
+    assert judge(text)[0] == "unknown"
+    assert judge(text, initial=initial)[0] == "valid"
+    assert judge("\n".join([text, *invalid]))[0] == "invalid"
+
+
+def test_the_value_that_explains_an_unsuccessful_cas_occurs_nowhere(judge):
+    cas = operation("cas", [None, "another value"], False, 0)
+    validity, judged = judge(cas)
+    assert validity == "unknown"
+    assert 'the value is "another value?" at first' in judged.verdict.reasons[-1]
+
+
+def test_one_key_may_hold_empty_text_at_first_and_another_one_nothing(judge):
+    calls = [
+        store("get", "a", "nil", "nil"),
+        store("get", "b", "nil", '""'),
+        store("append", "b", '"x"', '"x"'),
+        store("get", "b", "nil", '"x"'),
+    ]
+    assert judge(edn(*calls))[0] == "unknown"
+    assert judge(edn(*calls, store("get", "b", "nil", '""')))[0] == "invalid"
+
+
+def test_a_read_of_nothing_states_nothing_if_the_initial_value_is_stated(judge):
+    lines = [operation("read", None, None, 0), operation("cas", [0, 1], True, 5)]
+    assert judge("\n".join(lines), initial=0)[0] == "valid"
+    assert judge("\n".join([*lines, operation("read", None, 0, 9)]), initial=0)[0] == "invalid"
+    assert judge("\n".join(lines))[0] == "invalid"
+    got = [store("get", "a", "nil", "nil")]
+    assert judge(edn(*got), initial="")[0] == "valid"
+    assert judge(edn(*got, store("get", "a", "nil", '"x"')), initial="")[0] == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("calls", "validity"),
+    [
+        ([("add", "false", "false"), ("read", "nil", "#{false}")], "valid"),
+        ([("add", "true", "true"), ("add", "true", "true"), ("read", "nil", "#{true}")], "valid"),
+        ([("add", "true", "true"), ("remove", "true", "true"), ("read", "nil", "#{}")], "valid"),
+        ([("add", "false", "true"), ("add", "false", "true")], "invalid"),
+        ([("add", "1", "true"), ("add", "1", "true")], "invalid"),
+        ([("contains", "true", "true")], "invalid"),
+    ],
+)
+def test_true_and_false_are_the_result_of_a_set_unless_they_repeat_the_element(
+    judge, calls, validity
+):
+    assert judge(edn(*((f, given, "ok", result) for f, given, result in calls)))[0] == validity
+
+
+def skewed(error_ns, *lines):
+    header = {"kind": "history", "version": 1, "model": "register", "clock_error_ns": error_ns}
+    return "\n".join([json.dumps(header), *lines])
+
+
+def test_operations_of_a_model_that_are_closer_than_the_clock_error_are_concurrent(judge):
+    lines = [
+        operation("write", 1, None, 0, end=10, process=0),
+        operation("write", 2, None, 20, end=30, process=1),
+        operation("read", None, 1, 200, end=210, process=2),
+    ]
+    assert judge(skewed(10, *lines))[0] == "valid"
+    assert judge(skewed(9, *lines))[0] == "invalid"
+
+
+def test_operations_of_one_process_keep_their_order_whatever_the_clock_error_is(judge):
+    mine = [
+        operation("write", 1, None, 0, end=10),
+        operation("write", 2, None, 20, end=30),
+    ]
+    read_1 = operation("read", None, 1, 200, end=210, process=1)
+    assert judge(skewed(50, *mine, read_1))[0] == "unknown"
+    assert judge(skewed(50, *mine, operation("read", None, 2, 200, end=210)))[0] == "valid"
+    assert judge(skewed(50, *mine, operation("read", None, 3, 200, end=210)))[0] == "invalid"
+
+
+def test_another_process_may_come_between_close_operations_of_one_process(judge):
+    """A write that was recorded after two others, within the clock error, may have been before both."""
+    lines = [
+        operation("write", 1, None, 0, end=10),
+        operation("read", None, 1, 20, end=25),
+        operation("write", 2, None, 28, end=29, process=1),
+        operation("read", None, 1, 500, end=510, process=2),
+    ]
+    assert judge(skewed(0, *lines))[0] == "invalid"
+    validity, judged = judge(skewed(100, *lines))
+    assert validity == "unknown"
+    assert "closer than clock_error_ns" in judged.verdict.reasons[-1]
+
+
+def test_integers_and_other_numbers_are_different_values_of_edn(judge):
+    for written, read in (
+        ("1", "1.0"),
+        ("1", "1M"),
+        ("1.5", "1.5M"),
+        ("1", "true"),
+        ("0", "false"),
+    ):
+        calls = [("write", written, "ok", "nil"), ("read", "nil", "ok", read)]
+        assert judge(edn(*calls))[0] == "invalid"
+        with pytest.raises(HistoryError, match="line 2: process 0 completes enqueue"):
+            judge(edn(("enqueue", read, "ok", written)))
+        assert judge(edn(("write", read, "ok", read), ("read", "nil", "ok", read)))[0] == "valid"
+    same = [("write", "1", "ok", "1N"), ("read", "nil", "ok", "1N")]
+    assert judge(edn(*same, ("write", "1.50M", "ok", "1.5M")))[0] == "valid"
+
+
+def test_1_and_1_0_are_one_number_of_json(judge):
+    lines = [operation("write", 1, None, 0), operation("read", None, 1.0, 5)]
+    assert judge("\n".join(lines))[0] == "valid"
+    assert judge("\n".join([*lines, operation("read", None, 1.5, 9)]))[0] == "invalid"
+
+
+def test_a_value_that_is_no_number_repeats_itself(judge):
+    nan = ("write", "##NaN", "ok", "##NaN")
+    assert judge(edn(nan, ("read", "nil", "ok", "##NaN")))[0] == "valid"
+
+
+def test_transactions_append_any_number(judge):
+    for value in (2**63 - 1, 2**63, -(2**63), -(2**64), "##NaN", "1.5"):
+        append = f"[[:append :x {value}]]"
+        for read, validity in ((value, "valid"), (3, "invalid")):
+            text = edn(
+                ("txn", append, "ok", append), ("txn", "[[:r :x nil]]", "ok", f"[[:r :x [{read}]]]")
+            )
+            assert judge(text)[0] == validity
+    with pytest.raises(HistoryError, match="line 2: the appends and reads differ"):
+        judge(edn(("txn", "[[:append :x 1]]", "ok", "[[:append :x 1.0]]")))

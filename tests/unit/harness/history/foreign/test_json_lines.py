@@ -66,6 +66,11 @@ OPERATION = {
 EVENT = {"kind": "event", "type": "invoke", "process": 0, "f": "read", "value": None, "time": 5}
 
 
+def nested(levels):
+    """Returns a list with so many levels."""
+    return [nested(levels - 1)] if levels > 1 else []
+
+
 @pytest.fixture
 def read(tmp_path):
     def read(*lines, **options):
@@ -227,6 +232,22 @@ def test_transactions_of_lists_are_recognised(read):
         ([HEADER], "holds no operation"),
         ([{**HEADER, "version": 2}], "line 1: Invalid enum value 2"),
         (['{"kind": "event", "value": ' + "[" * 100_000], "line 1: "),
+        (
+            [append("a", 0, offset=0, outcome="fail")],
+            "line 1: an append that is fail has no offset; leave it out",
+        ),
+        (
+            [append("a", 0, offset=0, outcome="info", completed_ns=None)],
+            "line 1: an append with an offset needs completed_ns",
+        ),
+        (
+            [EVENT, json.dumps(EVENT).replace('"f"', '"f": "write", "\\u0066"')],
+            'line 2: an object has the member "f" twice; write it once',
+        ),
+        ([json.dumps(EVENT).replace("null", "1e400")], "line 1: Number out of range"),
+        ([json.dumps(EVENT).replace("null", "1" * 5000)], "line 1: "),
+        ([{**EVENT, "value": nested(65)}], "line 1: the value is nested too deeply; write at most"),
+        ([{**OPERATION, "output": {"a": nested(64)}}], "line 1: the value is nested too deeply"),
     ],
 )
 def test_a_wrong_line_is_refused_with_its_number(read, lines, problem):
@@ -234,3 +255,60 @@ def test_a_wrong_line_is_refused_with_its_number(read, lines, problem):
         read(*lines)
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_value_may_have_64_levels(read):
+    for line in ({**EVENT, "value": nested(64)}, {**OPERATION, "input": nested(64)}):
+        assert read(line).operations[0].argument == nested(64)
+
+
+def test_a_whole_number_is_the_same_with_a_fraction(read):
+    values = "[1.0, 1e2, 2.5, -0.0, 9007199254740992.0, 1e300]"
+    (one,) = read(json.dumps(EVENT).replace("null", values)).operations
+    assert list(map(repr, one.argument)) == ["1", "100", "2.5", "0", str(2**53), "1e+300"]
+
+
+@pytest.mark.parametrize(
+    ("final_ns", "late", "problem"),
+    [
+        (20, append("b", 30, offset=1), True),
+        (20, append("b", 15, offset=1, completed_ns=25), True),
+        (20, append("b", 15, completed_ns=25, outcome="info"), False),
+        (20, append("b", 21, completed_ns=25, outcome="info"), True),
+        (20, append("b", 20, offset=1), True),
+        (22, append("b", 20, offset=1), False),
+        (20, append("b", 30, offset=0, partition=1), False),
+    ],
+)
+def test_a_final_read_before_the_end_of_an_append_is_refused(read, final_ns, late, problem):
+    lines = [append("a", 0, offset=0), poll([[0, "a"]], final_ns, final=True), late]
+    if not problem:
+        read(*lines)
+        return
+    with pytest.raises(HistoryError) as caught:
+        read(*lines)
+    assert str(caught.value).endswith(
+        "line 2: the final read of t-0 begins before the append of line 3 has ended; mark only reads after the"
+        " last append as final"
+    )
+    clock_error = {**HEADER, "clock_error_ns": 100}
+    assert read(clock_error, *lines).workload == Workload.LOG
+
+
+@pytest.mark.parametrize("kind", ["poll", "latest"])
+def test_any_read_that_is_final_comes_after_the_appends(read, kind):
+    latest = {**LOG[4], "final": True, "end_offset": 0, "invoked_ns": 0, "completed_ns": 1}
+    early = latest if kind == "latest" else poll([], 0, final=True)
+    with pytest.raises(HistoryError, match="line 1: the final read of t-0 begins before"):
+        read(early, append("a", 5, offset=0), poll([[0, "a"]], 20, final=True))
+
+
+def test_the_offset_of_an_info_append_counts_once_its_value_was_read(read):
+    lines = [append("a", 0, offset=0), append("b", 10, offset=2, outcome="info")]
+    for records, validity in (
+        ([[0, "a"], [2, "b"]], "valid"),
+        ([[0, "a"], [1, "b"]], "invalid"),
+        ([[0, "a"]], "valid"),
+    ):
+        history = read({**HEADER, "sparse": True}, *lines, poll(records, 20, final=True))
+        assert str(judge_foreign(history).verdict.validity) == validity

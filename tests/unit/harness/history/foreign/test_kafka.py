@@ -30,10 +30,10 @@ def polled(process, records, kind="ok"):
     )
 
 
-def assigned(process, function="assign"):
+def assigned(process, function="assign", kind="ok", extra=""):
     return (
-        f"{{:process {process} :type :invoke :f :{function} :value [:x]}}\n"
-        f"{{:process {process} :type :ok :f :{function} :value [:x]}}\n"
+        f"{{:process {process} :type :invoke :f :{function} :value [:x]{extra}}}\n"
+        f"{{:process {process} :type :{kind} :f :{function} :value [:x]{extra}}}\n"
     )
 
 
@@ -331,3 +331,52 @@ def test_operations_without_facts_and_events_of_the_nemesis_are_counted(read):
     )
     assert history.not_clients == {("nemesis", "kill"): 1}
     assert history.silent == {"crash": 1}
+
+
+SOUGHT = " :seek-to-beginning? true"
+FIRST_TWO = sent(0, 1, "[0 1]") + sent(0, 2, "[1 2]")
+
+
+@pytest.mark.parametrize(
+    ("function", "extra"), [("assign", SOUGHT), ("subscribe", ""), ("txn", ""), ("send", "")]
+)
+def test_a_position_is_unknown_after_any_operation_that_failed(judged, function, extra):
+    failed = (
+        sent(1, 3, "3", "fail", function)
+        if function in ("txn", "send")
+        else assigned(1, function, "fail", extra)
+    )
+    before = FIRST_TWO + assigned(1, extra=SOUGHT) + polled(1, "[[0 1] [1 2]]")
+    end = polled(1, "[[0 1] [1 2]]") + final("[[0 1] [1 2]]")
+    assert judged(before + failed + end) == ("valid", set())
+    assert judged(before + end) == ("invalid", {"nonmonotonic-poll"})
+
+
+def test_a_failed_transaction_may_have_read_records(judged):
+    failed = (
+        "{:process 1 :type :invoke :f :txn :value [[:poll]]}\n"
+        "{:process 1 :type :fail :f :txn :value [[:poll]]}\n"
+    )
+    before = FIRST_TWO + assigned(1, extra=SOUGHT)
+    end = polled(1, "[[1 2]]") + final("[[0 1] [1 2]]")
+    assert judged(before + failed + end) == ("valid", set())
+    assert judged(before + end) == ("invalid", {"lost-record"})
+
+
+def test_after_a_failure_final_reads_continue_where_they_were_or_decide_nothing(judged):
+    assign, complete = FINAL.strip().splitlines()[:2], "[[0 1] [1 2]]"
+    before = FIRST_TWO + "\n".join(assign) + "\n" + polled(9, "[]", "fail")
+    assert judged(before + polled(9, complete)) == ("valid", set())
+    assert judged(before + polled(9, "[[0 1]]") + polled(9, "[[1 2]]")) == ("valid", set())
+    assert judged(before + polled(9, "[[1 2]]")) == ("unknown", set())
+    assert judged(before + polled(9, "[[1 2]]") + final(complete)) == ("valid", set())
+    gone = before + polled(9, "[[1 2]]") + final("[[1 2]]")
+    assert judged(gone) == ("invalid", {"lost-acked-write", "lost-record"})
+
+
+def test_a_send_that_completes_with_a_value_of_another_type_is_named(read):
+    history = read(sent(0, 1, "[0 true]") + sent(0, 2, "2.0") + sent(0, "##NaN", "[2 ##NaN]"))
+    assert history.problems.sentences == [
+        "line 2: a send of 1 completes as [0 true]; expected [offset value]",
+        "line 4: a send of 2 completes as 2.0; expected [offset value]",
+    ]
