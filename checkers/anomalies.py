@@ -86,7 +86,7 @@ _ROWS = (
         "committed-offset-regressed",
         "durability",
         "A consumer group's commit was acknowledged, or reported by the coordinator; afterwards the coordinator"
-        " reported a smaller committed offset that no unresolved commit explains.",
+        " reported a smaller committed offset that no later or unresolved commit explains.",
         "observations",
         _GROUP,
     ),
@@ -324,7 +324,7 @@ _ROWS = (
         "slow-recovery",
         "fresh",
         "After the last fault in force was healed, appends or polls took longer to succeed than the experiment"
-        " allows.",
+        " allows, although clients tried all that time.",
         "heals, of appends and of polls",
         "limit recovery_max_ms of the experiment",
     ),

@@ -43,7 +43,7 @@ from checkers.kernels.cut_partition import (
     totals_of,
 )
 from checkers.kernels.history import I64, Bools, read_history
-from checkers.kernels.measures import MEASURED, heals_of, moments_until
+from checkers.kernels.measures import MEASURED, MS, attempts, heals_of, moments_until
 from checkers.kernels.remainder import Kept, Totals, judge_remainder, keep
 from checkers.kernels.slices import GROUPS_MAX, FreeAppends, Part, SliceReport, cut_slice
 from checkers.kernels.suspects import (
@@ -359,6 +359,7 @@ def _cut(
             width=width,
             group_polls=[member_polls(tables["operations"], each) for each in members],
             heals=heals,
+            tried=attempts(operations, heals or (), pieces.context.recovery_max_ms * MS),
         )
         acked = acked_during_faults(tables["operations"], faults)
         extent = None

@@ -3,7 +3,8 @@
 - *A committed offset does not go back* (`committed-offset-regressed`): an offset that the coordinator reports as
   committed is not below an offset whose commit was acknowledged before the member requested it, or that the
   coordinator had reported before. A commit without a clear response may be applied late, even after a later
-  commit, so an offset with such a commit is believed.
+  commit, so an offset with such a commit is believed. So is one whose commit was acknowledged after every larger
+  offset had been committed, or while one was being committed: the last commit counts.
 - *One owner* (`double-ownership`): in one generation of the group a partition is assigned to one member. A member
   that has not noticed yet that it lost a partition is of an older generation, so it counts as no owner.
 - *At least once* (`group-skipped-record`): every record of the final log below the committed offset was delivered
@@ -150,17 +151,22 @@ def _facts(group: str, events: pa.Table) -> GroupFacts:
     is_proof = is_acked | (is_seen & (offset >= 0))
     proof_index, proof_offset = index[is_proof], offset[is_proof]
     largest = np.maximum.accumulate(proof_offset)
-    request = events.column("refers_to").to_numpy()[is_seen]
+    refers_to = events.column("refers_to").to_numpy()
+    request = refers_to[is_seen]
     # How many commits were proven before each request; a request that is not in the record proves nothing.
     count = np.searchsorted(proof_index, request, side="left")
     count[~np.isin(request, index[is_request])] = 0
     at_least = np.append(-1, largest)[count]
+    begin_index = _begins(index, offset, refers_to, is_sent, is_acked)[is_proof]
     regressions = []
     for row in np.flatnonzero((at_least >= 0) & (offset[is_seen] < at_least)):
         seen_index, seen = index[is_seen][row], int(offset[is_seen][row])
         is_same = (offset == seen) & (index < seen_index)
         if int((is_sent & is_same).sum()) > int((is_acked & is_same).sum()):
             continue  # a commit of this offset had no clear response: it may have been applied late
+        larger = begin_index[: count[row]][proof_offset[: count[row]] > seen]
+        if (is_acked & is_same & (index > larger.max())).any():
+            continue  # it was committed later than every larger offset, or at the same time
         acknowledged = int(at_least[row])
         first = int(np.flatnonzero(proof_offset == acknowledged)[0])
         sent = at_ns[is_sent & (offset == acknowledged) & (index < proof_index[first])]
@@ -183,6 +189,20 @@ def _facts(group: str, events: pa.Table) -> GroupFacts:
         commits=int(is_acked.sum()),
         second_owners=_second_owners(events.filter(is_word(kind, "assigned"))),
     )
+
+
+def _begins(index: I64, offset: I64, refers_to: I64, is_sent: Bools, is_acked: Bools) -> I64:
+    """Returns at which event what each proof shows may have been committed already.
+
+    Returns:
+        Of an acknowledgement the event at which the commit was sent, of a report the request; otherwise the event.
+    """
+    begins = np.where(refers_to >= 0, refers_to, index)
+    for each in np.unique(offset[is_acked]):
+        acked = np.flatnonzero(is_acked & (offset == each))
+        sent = np.flatnonzero(is_sent & (offset == each))[: len(acked)]
+        begins[acked[: len(sent)]] = np.minimum(index[sent], index[acked[: len(sent)]])
+    return begins
 
 
 def _second_owners(assigned: pa.Table) -> tuple[SecondOwner, ...]:

@@ -71,6 +71,7 @@ def _elections_of(
             tables["faults"],
             elr_on=context.elr_on,
             unclean_election_enabled=context.unclean_election_enabled,
+            clock_error_ns=context.clock_error_ns,
         )
 
     return derive_once(tables, f"elections of {COORDINATOR_STATES}-{mine}", derive)

@@ -12,18 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.history import I64, INF_NS, NONE, OK_AT, PartitionHistory
+from checkers.kernels.history import I64, INF_NS, NONE, OK_AT, Bools, PartitionHistory
 from checkers.kernels.measures import (
     MS,
     POINTS,
-    attempts,
     end_of,
     heals_of,
     is_acked,
     measured,
     moments_until,
     recoveries_by,
-    slow_among,
+    slow_recoveries,
     unseen_changes,
 )
 from harness.contracts.checker import CheckerReport
@@ -40,13 +39,14 @@ class SliceMeasures:
         end_ns: When its last operation ended.
 
     Shape:
-        succeeded, tried: per kind ("append", "poll") and heal, when the first operation after it succeeded, and
-            when the first one began; infinity if none did.
+        succeeded: per kind ("append", "poll") and heal, when the first operation after it succeeded; infinity if
+            none did.
+        tried: what `attempts` returns.
     """
 
     end_ns: int
     succeeded: dict[str, I64]
-    tried: dict[str, I64]
+    tried: Mapping[str, Bools]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +67,15 @@ class BucketMeasures:
     changes: I64
 
 
-def measures_of_slice(history: PartitionHistory, heals: Sequence[int]) -> SliceMeasures:
+def measures_of_slice(
+    history: PartitionHistory, heals: Sequence[int], tried: Mapping[str, Bools]
+) -> SliceMeasures:
     """Returns what one slice knows.
 
     Args:
         history: The slice.
         heals: When faults were healed.
+        tried: What `attempts` returned for them.
     """
     succeeded = {
         "append": history.append_res[is_acked(history)],
@@ -81,13 +84,13 @@ def measures_of_slice(history: PartitionHistory, heals: Sequence[int]) -> SliceM
     after = np.array(heals, dtype=np.int64)
     return SliceMeasures(
         end_ns=end_of(history),
-        succeeded={kind: _first(times, after, "right") for kind, times in succeeded.items()},
-        tried={kind: _first(times, after, "left") for kind, times in attempts(history).items()},
+        succeeded={kind: _first(times, after) for kind, times in succeeded.items()},
+        tried=tried,
     )
 
 
-def _first(times: I64, after: I64, side: str) -> I64:
-    at = np.searchsorted(np.sort(times), after, side=side)  # type: ignore[call-overload]
+def _first(times: I64, after: I64) -> I64:
+    at = np.searchsorted(np.sort(times), after, side="right")
     first: I64 = np.append(np.sort(times), INF_NS)[at]
     return first
 
@@ -171,21 +174,21 @@ class CutMeasures:
         succeeded = {
             kind: _least([each.succeeded[kind] for each in self.slices]) for kind in _KINDS
         }
-        tried = {kind: _least([each.tried[kind] for each in self.slices]) for kind in _KINDS}
+        tried = {
+            kind: np.logical_or.reduce([each.tried[kind] for each in self.slices])
+            for kind in _KINDS
+        }
 
         def time_to(kind: str, since_ns: int) -> int | None:
             first_ns = int(succeeded[kind][index[since_ns]])
             return first_ns - since_ns if first_ns < INF_NS else None
-
-        def is_tried(kind: str, from_ns: int, until_ns: int) -> bool:
-            return bool(tried[kind][index[from_ns]] < until_ns)
 
         found = recoveries_by(
             self.faults, lambda ns: time_to("append", ns), lambda ns: time_to("poll", ns)
         )
         limit_ns = context.recovery_max_ms * MS
         end_ns = end_of_all(self.slices)
-        slow = slow_among(found, is_tried, limit_ns, end_ns) if limit_ns else []
+        slow = slow_recoveries(found, tried, limit_ns, end_ns) if limit_ns else []
         series = self.moments, np.cumsum(self.changes)
         return measured(found, slow, series, self.lag_ns, context)
 

@@ -34,14 +34,24 @@ report log ends a moment late, so that the last report of a process that died ma
 
 An administrator may request an unclean election. The first election of the partition since then is the one that
 was requested (`elects_uncleanly` of the `faults` table). If it is flagged, the second rule does not apply to it:
-it is lawful, and excuses what it lost and nothing else. If it is not flagged, a member of ISR or ELR was elected.
+it is lawful, and excuses what it lost and nothing else. If it is not flagged, a member of ISR or ELR was elected,
+or, while the request was open, the election was another one. Then the next one may be lawful, which is undecided.
 Neither does the rule apply after an administrator allowed unclean elections (`allows_unclean`), nor if one changed
 min ISR, replicas or feature levels between t0 and the election (`reconfigures`), which may erase the ELR.
 
 Without eligible leader replicas and with a min ISR of 1 one replica may commit alone, and what only it has is gone
 if a fault destroys it there. Such a loss is excused: since the record was established, min ISR was 1 and all
 members of the ISR had such a fault before the leader that lacks the record was elected, the leader included. If
-another replica was in the ISR, it has the record, and electing one without it breaks a promise.
+another replica was in the ISR, it has the record, and electing one without it breaks a promise. A fault destroys
+nothing that is established after it is over. One that is being injected when a leader is elected may explain what
+that leader lacks, and what the next one does.
+
+A fault without effect explains nothing. If injecting it failed, it is not known whether it destroyed something, so
+what it would excuse is undecided. So is a flagged election that is unavoidable only if a fault ended a node whose
+evidence shows no effect: such a fault may have ended the node without damaging its disk.
+
+An excuse compares times of clients with times of the controller. What is closer than the clocks are to each other
+(`clock_error_ns`) may have been the other way round. If the outcome depends on that, it is undecided.
 
 Source: `docs/variants.md`, "How a loss is judged"; KIP-966.
 """
@@ -59,6 +69,7 @@ from checkers.kernels.history import I8, I64, INF_NS, Bools, is_word
 from checkers.kernels.replica_logs import ANY_EPOCH, Moment, Records, ReplicaLogs
 from checkers.kernels.unclean_elections import (
     NO_OBJECTION,
+    Alone,
     Destroyed,
     Lawfulness,
     Objection,
@@ -89,6 +100,7 @@ class Election:
         reason: Why it is not lawful, or why that is undecided; empty otherwise.
         alone_since_ns: Records established since then were on no replica but those whose data faults destroyed, as
             min ISR 1 allows; infinity if there are none.
+        alone: The same fault by fault, also of faults that may have had an effect.
     """
 
     at_ns: int
@@ -102,6 +114,7 @@ class Election:
     log_end_offset: int | None = None
     reason: str = ""
     alone_since_ns: int = INF_NS
+    alone: tuple[Alone, ...] = ()
 
     @property
     def excuses(self) -> bool:
@@ -116,7 +129,7 @@ class Election:
     @property
     def may_lack_records(self) -> bool:
         """Whether a replica that has not heard of it may lawfully show what the new leader lacks."""
-        return not self.was_in_isr or self.alone_since_ns < INF_NS
+        return not self.was_in_isr or bool(self.alone)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +149,14 @@ class Claims(Records):
         """Which records were written in one of several epochs, as far as is known."""
         torn: Bools = (self.low_epoch < self.high_epoch) & (self.high_epoch < ANY_EPOCH)
         return torn
+
+    def moved(self, from_ns: int, by_ns: int) -> "Claims":
+        """Returns the claims with other bounds of when they were established; what is unknown stays so."""
+        return replace(
+            self,
+            from_ns=np.where(self.from_ns < INF_NS, self.from_ns + from_ns, INF_NS),
+            by_ns=np.where(self.by_ns < INF_NS, self.by_ns + by_ns, INF_NS),
+        )
 
     def written_in(self, epoch: I64, rows: Bools) -> "Claims":
         """Returns the claims with some of them written in certain epochs."""
@@ -201,6 +222,7 @@ class Elections:
         broker_states, faults: Rows of the whole run.
         elr_on: Whether eligible leader replicas are in use.
         unclean_election_enabled: Whether the configuration allows unclean elections.
+        clock_error_ns: Largest difference between two clocks of the run.
     """
 
     def __init__(
@@ -212,7 +234,9 @@ class Elections:
         *,
         elr_on: bool,
         unclean_election_enabled: bool = False,
+        clock_error_ns: int = 0,
     ) -> None:
+        self._clock_error_ns = clock_error_ns
         rows = partition_states.sort_by("metadata_offset").to_pylist()
         self.logs = ReplicaLogs(replica_states)
         is_checked = elr_on and not unclean_election_enabled and broker_states.num_rows > 0
@@ -223,13 +247,16 @@ class Elections:
             is_word(broker_states.column("change"), "registered")
         )
         self.elections: list[Election] = []
-        requested = Requested(faults)
+        name = f"{rows[0]['topic']}-{rows[0]['partition']}" if rows else ""
+        requested = Requested(faults, name)
         leader = -1
         for index, row in enumerate(rows):
             if row["leader"] >= 0 and (row["leader"] != leader or row["flagged"]):
-                is_requested, objection = requested.take(row), NO_OBJECTION
-                if lawfulness is not None and row["flagged"] and not is_requested:
+                request, objection = requested.take(row), NO_OBJECTION
+                if lawfulness is not None and row["flagged"] and request != NO_OBJECTION:
                     objection = lawfulness.objection(index)
+                    if request is not None and objection.is_certain:
+                        objection = request
                 # Before the first leader there was no record that it could lack.
                 earlier = rows[index - 1] if index else row
                 before = [*earlier["isr"], *earlier["elr"]]
@@ -253,8 +280,9 @@ class Elections:
         since_ns = -INF_NS
         for election in self.elections:
             if not election.is_flagged:
-                alone_ns = destroyed.alone_since(election.leader, election.at_ns, since_ns)
-                election = replace(election, alone_since_ns=alone_ns)
+                alone = destroyed.before(election.leader, election.at_ns, since_ns)
+                alone_ns = min((each.since_ns for each in alone), default=INF_NS)
+                election = replace(election, alone=alone, alone_since_ns=alone_ns)
             marked.append(election)
             if not self._is_without_effect(election):
                 since_ns = election.at_ns
@@ -292,7 +320,7 @@ class Elections:
     @property
     def can_excuse(self) -> bool:
         """Whether there is any election that excuses what it lost, or that may."""
-        return any(e.may_excuse or e.alone_since_ns < INF_NS for e in self.elections)
+        return any(e.may_excuse or e.alone for e in self.elections)
 
     def epoch_ends(self, epochs: I64) -> I64:
         """Returns when the first election after each leader epoch was committed; infinity if there was none."""
@@ -313,6 +341,20 @@ class Elections:
             written: What reads show of who wrote where. A leader that wrote at an offset had nothing there when it
                 was elected. Complete logs show that themselves.
         """
+        found = self._fates(lost, until, written)
+        error_ns = self._clock_error_ns
+        if not error_ns:
+            return found
+        outcome, election = found.outcome.copy(), found.election.copy()
+        # Either the record may be older and the other one later than the clocks show, or the other way round.
+        for older_ns, later_ns in ((-error_ns, error_ns), (error_ns, -error_ns)):
+            after = None if until is None else until.moved(-error_ns, later_ns)
+            other = self._fates(lost.moved(older_ns, error_ns), after, written)
+            outcome[other.outcome != found.outcome] = UNDECIDED
+            election = np.where(election < 0, other.election, election)
+        return Fates(outcome=outcome, election=election)
+
+    def _fates(self, lost: Claims, until: Claims | None, written: Written | None) -> Fates:
         if not self.logs.has_all_changes:
             return self._decided(lost, until, written)
         first = self._decided(lost.written_in(lost.low_epoch, lost.is_torn), until)
@@ -358,8 +400,9 @@ class Elections:
     def _outcome(self, event: Election, lost: Claims, *, is_certain: Bools) -> I8:
         """Returns what an election means for records if it lost them."""
         outcome = EXCUSED if event.excuses else UNDECIDED if event.may_excuse else UNEXCUSED
-        alone = _fate_alone(lost, np.full(len(lost.offset), event.alone_since_ns))
-        outcomes = np.maximum(alone, np.int8(outcome))
+        outcomes = np.full(len(lost.offset), outcome, dtype=np.int8)
+        for alone in event.alone:
+            outcomes = np.maximum(outcomes, _fate_alone(lost, alone))
         if not self.logs.has_all_changes and event.may_lack_records:
             # Perhaps the leader that was deposed wrote the record later, or a follower showed it later.
             is_late = (lost.from_ns > event.at_ns) & (lost.high_epoch == ANY_EPOCH) & ~is_certain
@@ -502,12 +545,16 @@ def _is_after(election: Election, lost: Claims) -> Bools:
     return is_older
 
 
-def _fate_alone(lost: Claims, alone_since_ns: I64) -> I8:
-    """Returns what becomes of records if those established since a moment were on destroyed replicas only."""
-    fate = np.where(lost.by_ns >= alone_since_ns, UNDECIDED, UNEXCUSED)
-    fate = np.where(lost.from_ns >= alone_since_ns, EXCUSED, fate)
+def _fate_alone(lost: Claims, alone: Alone) -> I8:
+    """Returns what becomes of records if those of a certain time were on destroyed replicas only."""
     # A record that was never established by anything known has no moment to compare.
-    return np.where(alone_since_ns == INF_NS, UNEXCUSED, fate).astype(np.int8)
+    may_be_late = (lost.by_ns > alone.until_ns) & (lost.by_ns < INF_NS)
+    # One of an unknown epoch may be older than the first time that a client saw it.
+    is_late = may_be_late & (lost.from_ns > alone.until_ns) & (lost.high_epoch < ANY_EPOCH)
+    fate = np.where((lost.by_ns >= alone.perhaps_since_ns) & ~is_late, UNDECIDED, UNEXCUSED)
+    if alone.since_ns < INF_NS:
+        fate[(lost.from_ns >= alone.since_ns) & ~may_be_late] = EXCUSED
+    return fate.astype(np.int8)
 
 
 def _is_before(election: Election, until: Claims | None) -> Bools | bool:

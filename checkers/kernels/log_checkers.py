@@ -110,6 +110,7 @@ def elections_of(tables: Mapping[str, pa.Table], context: RunContext) -> Electio
             tables["faults"],
             elr_on=context.elr_on,
             unclean_election_enabled=context.unclean_election_enabled,
+            clock_error_ns=context.clock_error_ns,
         )
 
     return derive_once(tables, "elections", derive)

@@ -6,12 +6,13 @@
 - *recoveries*: the time from each heal to the first acknowledged append and to the first successful poll.
 
 Only one of them can be a finding, and only if the experiment sets `recovery_max_ms`: `slow-recovery`. A heal
-counts for it if no fault was in force from then until the limit, and if clients tried and went on that long.
+counts for it if no fault was in force from then until the limit, and if clients tried and went on that long: of
+what was invoked since the heal, something was in progress in every quarter of the time until the limit.
 
 Times are milliseconds in the coverage, nanoseconds elsewhere. The size does not depend on the run.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +23,12 @@ from checkers.anomalies import ANOMALIES
 from checkers.expectations import Case, judge
 from checkers.kernels.evidence import duration, seconds
 from checkers.kernels.facts import Facts
-from checkers.kernels.history import I64, INF_NS, OK_AT, OK_SOMEWHERE, PartitionHistory
+from checkers.kernels.history import I64, INF_NS, OK_AT, OK_SOMEWHERE, Bools, PartitionHistory
 from checkers.kernels.judging import expectations_of
 from checkers.kernels.log_checkers import LOG_TABLES, log_of
 from checkers.kernels.partition_tables import derive_once
 from checkers.kernels.real_time import not_after
+from checkers.kernels.words import APPEND, POLL, operation_words
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import RunContext
 
@@ -38,6 +40,8 @@ POINTS = 30
 RECOVERIES_MAX = 20
 """Recoveries in the coverage: the slowest ones."""
 MS = 1_000_000
+QUARTERS = 4
+"""A client that lets a quarter of the time until the limit pass without an attempt has given up."""
 
 
 def unseen_series(history: PartitionHistory, facts: Facts, end_ns: int) -> tuple[I64, I64]:
@@ -200,34 +204,46 @@ class SlowRecovery:
     took_ns: int | None
 
 
-def slow_recoveries(
-    history: PartitionHistory, found: list[Recovery], limit_ns: int, end_ns: int
-) -> list[SlowRecovery]:
-    """Returns the recoveries that took longer than a limit although clients tried and nothing disturbed them.
+def attempts(operations: pa.Table, heals: Sequence[int], limit_ns: int) -> dict[str, Bools]:
+    """Returns when clients tried to append and to poll; appends without acknowledgements show no recovery.
 
     Args:
-        history: One partition.
-        found: What `recoveries` returned.
-        limit_ns: The limit.
-        end_ns: When the last operation of the partition ended; a limit after it was not reached.
+        operations: Rows of one partition, all or some.
+        heals: Moments.
+        limit_ns: How much time after each of them counts.
+
+    Shape:
+        Per kind one row per heal and one column per quarter of that time: whether an operation was in progress
+        that had been invoked since the heal.
     """
-    tried = {kind: np.sort(times) for kind, times in attempts(history).items()}
-
-    def is_tried(kind: str, from_ns: int, until_ns: int) -> bool:
-        first, last = np.searchsorted(tried[kind], [from_ns, until_ns])
-        return bool(first < last)
-
-    return slow_among(found, is_tried, limit_ns, end_ns)
-
-
-def attempts(history: PartitionHistory) -> dict[str, I64]:
-    """Returns when clients tried to append and to poll; appends without acknowledgements show no recovery."""
-    return {"append": history.append_inv[history.append_acks != 0], "poll": history.poll_inv}
+    kind = operation_words(operations).kind
+    inv = operations.column("invoked_ns").to_numpy()
+    end = operations.column("completed_ns").fill_null(INF_NS).to_numpy()
+    is_append = (kind == APPEND) & (operations.column("acks").to_numpy() != 0)
+    chosen = {"append": is_append, "poll": kind == POLL}
+    return {
+        name: _in_progress(inv[rows], end[rows], heals, limit_ns) for name, rows in chosen.items()
+    }
 
 
-def slow_among(
+def _in_progress(inv: I64, end: I64, heals: Sequence[int], limit_ns: int) -> Bools:
+    order = np.argsort(inv, kind="stable")
+    inv, end = inv[order], end[order]
+    found = np.zeros((len(heals), QUARTERS), dtype=np.bool_)
+    for row, healed_ns in enumerate(heals):
+        first = int(np.searchsorted(inv, healed_ns))
+        for quarter in range(QUARTERS):
+            from_ns, until_ns = (
+                healed_ns + limit_ns * number // QUARTERS for number in (quarter, quarter + 1)
+            )
+            last = int(np.searchsorted(inv, until_ns))
+            found[row, quarter] = end[first:last].max(initial=-INF_NS) >= from_ns
+    return found
+
+
+def slow_recoveries(
     found: list[Recovery],
-    is_tried: Callable[[str, int, int], bool],
+    tried: Mapping[str, Bools],
     limit_ns: int,
     end_ns: int,
 ) -> list[SlowRecovery]:
@@ -235,18 +251,18 @@ def slow_among(
 
     Args:
         found: What `recoveries` returned.
-        is_tried: Whether clients tried "append" or "poll" in a span of time.
+        tried: What `attempts` returned for their heals.
         limit_ns: The limit.
         end_ns: When the last operation of the partition ended; a limit after it was not reached.
     """
     slow = []
-    for each in found:
+    for row, each in enumerate(found):
         until_ns = each.healed_ns + limit_ns
         if until_ns > min(each.quiet_until_ns, end_ns):
             continue
         for kind, took_ns in (("append", each.append_ns), ("poll", each.poll_ns)):
             is_slow = took_ns is None or took_ns > limit_ns
-            if is_slow and is_tried(kind, each.healed_ns, until_ns):
+            if is_slow and tried[kind][row].all():
                 slow.append(SlowRecovery(kind=kind, healed_ns=each.healed_ns, took_ns=took_ns))
     return slow
 
@@ -268,7 +284,8 @@ class Measures:
         end_ns = end_of(history)
         found = recoveries(history, tables["faults"])
         limit_ns = context.recovery_max_ms * MS
-        slow = slow_recoveries(history, found, limit_ns, end_ns) if limit_ns else []
+        tried = attempts(tables["operations"], [each.healed_ns for each in found], limit_ns)
+        slow = slow_recoveries(found, tried, limit_ns, end_ns) if limit_ns else []
         series = unseen_series(history, facts, end_ns)
         return measured(found, slow, series, worst_lag_ns(history, facts), context)
 

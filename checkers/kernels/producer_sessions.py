@@ -10,7 +10,9 @@ is one session: one producer id and epoch, sequence numbers in the order of invo
 that took no place. A client that continues with a new epoch after a timeout (KIP-360) is another process.
 
 A leader that lost what it knew of a producer accepts any sequence number. So a lawful flagged election excuses
-both if it was after the first record was sent, and before it is certain that the second one was in the log. An
+both if it was after the first record was sent, and before it is certain that the second one was in the log. What a
+leader lost it does not know later either, until it has a record of the session again. So an election before the
+missing record of a gap was sent counts too, if every record that the session had sent by then is gone. An
 acknowledgement of the second one makes that certain. Without one, it may have been sent again to a new leader at
 any time, so every election up to the last read is an excuse. There is one exception: nothing precedes a record
 at offset 0, so a read of it shows a gap at once. Records out of sequence are excused as well if the first of
@@ -30,7 +32,7 @@ from checkers.kernels.evidence import Evidence, sentence
 from checkers.kernels.excuses import Excuses
 from checkers.kernels.facts import Facts
 from checkers.kernels.findings import Finding, finding
-from checkers.kernels.history import I64, INF_NS, INFO, OK_AT, PartitionHistory
+from checkers.kernels.history import I64, INF_NS, INFO, OK_AT, Bools, PartitionHistory
 from checkers.kernels.judging import expectations_of
 from checkers.kernels.log_checkers import LOG_TABLES, elections_of, log_of, reader_of
 from checkers.kernels.lost_acked import FinalLog, final_log
@@ -104,14 +106,35 @@ def check_gaps(history: PartitionHistory, facts: Facts, final: FinalLog) -> Find
         before = np.maximum.accumulate(np.where(stays, np.arange(len(appends)), -1))[rows]
         rows = rows[(before >= 0) & (process[before] == process[rows])]
     first, second = appends[rows], appends[following[rows]]
+    since_ns = _unknown_since(history, appends, stays)[rows]
     return finding(
         "producer-gap",
         history.append_op[first],
         second=history.append_op[second],
         other=offset[second],
-        since_ns=history.append_inv[first],
+        since_ns=since_ns,
         gap_ns=history.append_inv[second] - history.append_inv[first],
     )
+
+
+def _unknown_since(history: PartitionHistory, appends: I64, stays: Bools) -> I64:
+    """Returns since when a leader that loses what it knows of a session still knows nothing of it at each append.
+
+    Args:
+        history: One partition.
+        appends: Those of the sessions, one session after the other, each in the order of sending.
+        stays: Which of them are in the final log.
+
+    Returns:
+        When the session began, if none of its records before the append is in the log; otherwise when it was sent.
+    """
+    process = history.append_process[appends]
+    rows = np.arange(len(appends))
+    begins = np.append(True, process[1:] != process[:-1])[: len(rows)]
+    begin = np.maximum.accumulate(np.where(begins, rows, 0))
+    is_known = np.maximum.accumulate(np.where(stays, rows, -1)) >= begin
+    since_ns: I64 = history.append_inv[appends[np.where(is_known, rows, begin)]]
+    return since_ns
 
 
 class IdempotentProducer:
@@ -153,11 +176,14 @@ def _judged(
     outcome: Any,
 ) -> list[CheckerFinding]:
     by_ns = _in_the_log_by(found, history)
+    error_ns = context.clock_error_ns
     for election in elections.elections:
         if election.may_excuse:
-            meanwhile = (found.since_ns <= election.at_ns) & (election.at_ns <= by_ns)
-            result = EXCUSED if election.excuses else UNDECIDED
-            outcome[meanwhile] = np.maximum(outcome[meanwhile], result)
+            early_ns, late_ns = election.at_ns - error_ns, election.at_ns + error_ns
+            perhaps = (found.since_ns <= late_ns) & (early_ns <= by_ns)
+            outcome[perhaps] = np.maximum(outcome[perhaps], UNDECIDED)
+            if election.excuses:
+                outcome[(found.since_ns <= early_ns) & (late_ns <= by_ns)] = EXCUSED
     findings = []
     for result in (UNEXCUSED, EXCUSED, UNDECIDED):
         rows = np.flatnonzero(outcome == result)

@@ -8,7 +8,8 @@ it is `stuck`:
 - *no leader*, although a replica is alive that may lead without losing records;
 - *below min ISR*, although min ISR replicas are alive;
 - *not served*: clients tried all the time, but no append was acknowledged, or no read succeeded;
-- *left out*: a live replica is not in the ISR, and nothing changes, neither its log nor the ISR.
+- *left out*: a live replica is not in the ISR, and nothing changes, neither its log nor the ISR. A replica whose
+  log was never recorded may have received something.
 
 Nothing is claimed where that may be lawful: if the run ended too soon after healing, if clients did not try, if a
 disk was destroyed and its broker did not register again, if every replica that may lead registered after an
@@ -229,13 +230,10 @@ class _Partition:
         if len(lasting) > 1:
             return None  # something still changes
         state = lasting[0]
-        replicas = self._tables["replica_states"]
-        moved = {
-            row["broker"]
-            for row in replicas.select(["at_ns", "broker"]).to_pylist()
-            if row["at_ns"] > self._begin_ns
-        }
-        missing = sorted(live - set(state["isr"]) - moved)
+        logs = self._tables["replica_states"].select(["at_ns", "broker"]).to_pylist()
+        recorded = {row["broker"] for row in logs}
+        moved = {row["broker"] for row in logs if row["at_ns"] > self._begin_ns}
+        missing = sorted((live & recorded) - set(state["isr"]) - moved)
         if not missing:
             return None
         return Standstill(

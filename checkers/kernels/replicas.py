@@ -90,7 +90,7 @@ class LeaderStates:
         self.lowered: list[LoweredHighWatermark] = []
 
     def follow(self, states: pa.Table) -> None:
-        """Takes the next rows of `replica_states`, in order of time."""
+        """Takes the next rows of `replica_states`, in order of time; the order of equal times does not count."""
         broker = states.column("broker").to_numpy().astype(np.int64)
         at_ns = states.column("at_ns").to_numpy()
         is_new = is_restart(states)
@@ -108,7 +108,8 @@ class LeaderStates:
         epoch = states.column("leader_epoch").to_numpy().astype(np.int64)[leads]
         high_watermark = states.column("high_watermark").to_numpy()[leads]
         names = states.column("node")
-        order = np.lexsort((life, epoch, node))  # stable: rows of one leader stay in order of time
+        # Of two states of one moment, the larger high watermark may be the later one.
+        order = np.lexsort((high_watermark, at_ns, life, epoch, node))
         keys = np.stack((node[order], epoch[order], life[order]))
         starts = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)))
         for rows in np.split(order, starts[1:]):

@@ -7,7 +7,7 @@ yet" and the earliest "existed" matter, and a value that many reads returned is 
 from becoming a hot bucket.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,6 +160,7 @@ def cut_slice(
     width: int,
     group_polls: Sequence[I64] = (),
     heals: Sequence[int] | None = None,
+    tried: Mapping[str, Bools] | None = None,
 ) -> tuple[SliceReport, dict[int, Part]]:
     """Judges what a slice can judge, and cuts the rest into parts.
 
@@ -169,6 +170,7 @@ def cut_slice(
         width: How many offsets a bucket holds.
         group_polls: For every consumer group, op_index of the polls of its members.
         heals: When faults were healed; None if no measures are taken.
+        tried: What `checkers.kernels.measures.attempts` returned for them.
 
     Returns:
         The slice's report, and its parts by bucket.
@@ -180,7 +182,7 @@ def cut_slice(
     sender, sender_first, sender_last = _senders(history, facts)
     swaps = swaps_of(history, facts, facts.acked)
     report = SliceReport(
-        measures=None if heals is None else measures_of_slice(history, heals),
+        measures=None if heals is None else measures_of_slice(history, heals, tried or {}),
         counts={**history.counts(), "acked": len(facts.acked)},
         limit=facts.places.limit,
         log_violated=bool(alone - NOT_ABOUT_THE_LOG),

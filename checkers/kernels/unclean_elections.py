@@ -28,6 +28,23 @@ class Objection:
 NO_OBJECTION = Objection()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alone:
+    """What one fault may have destroyed on the elected replica, and other faults on the rest of the ISR.
+
+    Attributes:
+        since_ns: Records established since then were on no replica but those whose data faults destroyed; infinity
+            if there are none.
+        perhaps_since_ns: Likewise, if a fault counts that may have had an effect, at any time of its injection.
+        until_ns: When the fault was over: it destroyed nothing that was established later. Infinity if it never
+            was.
+    """
+
+    since_ns: int
+    perhaps_since_ns: int
+    until_ns: int
+
+
 class Destroyed:
     """Finds which records faults destroyed on every replica that had to have them.
 
@@ -42,29 +59,45 @@ class Destroyed:
     ) -> None:
         self._rows = rows
         self._node_of = node_of
+        # Whether a fault took effect whose injection failed is not known.
         self._faults = [
-            row for row in faults.to_pylist() if row["can_lose_data"] and row["resolved"]
+            row
+            for row in faults.to_pylist()
+            if row["can_lose_data"] and row["resolved"] and (row["took_effect"] or row["failed"])
         ]
 
-    def alone_since(self, broker: int, at_ns: int, since_ns: int) -> int:
-        """Returns since when records were only on replicas whose data was destroyed before an election.
+    def before(self, broker: int, at_ns: int, since_ns: int) -> tuple[Alone, ...]:
+        """Returns which records were only on replicas whose data was destroyed before an election.
 
         Args:
             broker: The elected one.
             at_ns: When it was elected.
-            since_ns: When the election before it was committed; faults before that one explain nothing.
+            since_ns: When the election before it was committed; faults that were injected before that one explain
+                nothing.
         """
-        hit = [f for f in self._faults if since_ns < f["invoked_ns"] <= at_ns]
-        nodes = {node for fault in hit for node in fault["resolved"]}
-        leader = self._node_of.get(broker, f"b{broker}")
-        return min(
-            (
-                self._all_among(nodes, fault["invoked_ns"])
-                for fault in hit
-                if leader in fault["resolved"]
-            ),
-            default=INF_NS,
+        hit = [f for f in self._faults if f["invoked_ns"] <= at_ns and _ends_after(f, since_ns)]
+        certain = [fault for fault in hit if fault["took_effect"]]
+        nodes, sure_nodes = (
+            {node for fault in some for node in fault["resolved"]} for some in (hit, certain)
         )
+        leader = self._node_of.get(broker, f"b{broker}")
+        found = []
+        for fault in hit:
+            if leader not in fault["resolved"]:
+                continue
+            completed_ns, healed_ns = fault["completed_ns"], fault["healed_ns"]
+            by_ns = at_ns if completed_ns is None else min(completed_ns, at_ns)
+            since = self._all_among(sure_nodes, by_ns) if fault["took_effect"] else INF_NS
+            alone = Alone(
+                since_ns=since,
+                perhaps_since_ns=min(
+                    self._all_among(nodes, fault["invoked_ns"]), self._all_among(nodes, by_ns)
+                ),
+                until_ns=INF_NS if healed_ns is None else healed_ns,
+            )
+            if alone.perhaps_since_ns < INF_NS:
+                found.append(alone)
+        return tuple(found)
 
     def _all_among(self, nodes: set[str], at_ns: int) -> int:
         """Returns since when, until a moment, one replica could commit alone and the ISR was among these nodes."""
@@ -77,27 +110,53 @@ class Destroyed:
         return since_ns
 
 
+@dataclass(slots=True, kw_only=True)
+class _Request:
+    """A request for an unclean election. Mutable: an election while it is open may have been the requested one."""
+
+    invoked_ns: int
+    completed_ns: int | None
+    may_be_used_up: bool = False
+
+
 class Requested:
-    """The unclean elections that administrators requested. Mutable: each request explains one election.
+    """The unclean elections of one partition that administrators requested. Mutable: each request explains one.
 
     Args:
         faults: Rows of the whole run.
+        partition: Name of the partition, such as t-0.
     """
 
-    def __init__(self, faults: pa.Table) -> None:
-        self._open = sorted(
-            (row["invoked_ns"], name)
+    def __init__(self, faults: pa.Table, partition: str) -> None:
+        self._open = [
+            _Request(invoked_ns=row["invoked_ns"], completed_ns=row["completed_ns"])
             for row in faults.to_pylist()
-            for name in row["elects_uncleanly"] or ()
-        )
+            if partition in (row["elects_uncleanly"] or ())
+        ]
 
-    def take(self, election: dict[str, Any]) -> bool:
-        """Returns whether an election was requested; the elections of a partition are passed in order."""
-        name = f"{election['topic']}-{election['partition']}"
-        later = [(at, other) for at, other in self._open if other != name or at > election["at_ns"]]
-        is_requested = len(later) < len(self._open)
-        self._open = later
-        return is_requested
+    def take(self, election: dict[str, Any]) -> Objection | None:
+        """Returns what speaks against that an election was requested; None if it was not.
+
+        The elections of the partition are passed in order. A flagged one uses up every request before it, and one
+        without a flag every request that had been completed.
+        """
+        at_ns = election["at_ns"]
+        mine = [request for request in self._open if request.invoked_ns <= at_ns]
+        if not mine:
+            return None
+        kept = []
+        if not election["flagged"]:
+            kept = [one for one in mine if one.completed_ns is None or one.completed_ns > at_ns]
+        is_certain = not all(request.may_be_used_up for request in mine)
+        for request in kept:
+            request.may_be_used_up = True
+        self._open = [*kept, *(one for one in self._open if one.invoked_ns > at_ns)]
+        return NO_OBJECTION if is_certain else _PERHAPS_REQUESTED
+
+
+_PERHAPS_REQUESTED = Objection(
+    reason="an election before it, while the request was open, may have been the one that was requested"
+)
 
 
 class Lawfulness:
@@ -131,10 +190,7 @@ class Lawfulness:
             return NO_OBJECTION  # an administrator changed the partition meanwhile
         if self._is_changed_by_administrator(span[0]["at_ns"], span[-1]):
             return NO_OBJECTION
-        left, perhaps = (
-            self._left(span, unknown_is_clean=unknown_is_clean)
-            for unknown_is_clean in (True, False)
-        )
+        left, perhaps = (self._left(span, is_lenient=is_lenient) for is_lenient in (False, True))
         if left >= min_isr:
             return NO_OBJECTION
         if perhaps < min_isr:
@@ -148,17 +204,22 @@ class Lawfulness:
         return Objection(
             reason=(
                 f"{left} to {perhaps} of at least {min_isr} brokers had left ISR and ELR by an unclean"
-                " registration that an injected fault explains, because the system does not report which"
-                " registrations were clean"
+                f" registration that an injected fault explains, because {self._unknown()}"
             )
         )
 
-    def _left(self, span: list[dict[str, Any]], *, unknown_is_clean: bool) -> int:
+    def _unknown(self) -> str:
+        if any(row["change"] == "registered" and row["clean"] is None for row in self._brokers):
+            return "the system does not report which registrations were clean"
+        return "the evidence does not show that every such fault took effect"
+
+    def _left(self, span: list[dict[str, Any]], *, is_lenient: bool) -> int:
         """Returns how many brokers left ISR and ELR by an unclean registration that an injected fault explains.
 
         Args:
             span: The states from the last moment with an ISR of min ISR members to the election.
-            unknown_is_clean: What a registration counts as if the system does not report it.
+            is_lenient: Whether a registration counts as unclean if the system does not report it, and a fault even
+                if the evidence does not show an effect.
         """
         left: set[int] = set()
         for before, after in pairwise(span):
@@ -167,7 +228,7 @@ class Lawfulness:
                 broker
                 for broker in gone
                 if self._left_uncleanly(
-                    broker, span[0]["at_ns"], after["at_ns"], unknown_is_clean=unknown_is_clean
+                    broker, span[0]["at_ns"], after["at_ns"], is_lenient=is_lenient
                 )
             }
         return len(left)
@@ -184,9 +245,7 @@ class Lawfulness:
             for action in self._actions
         )
 
-    def _left_uncleanly(
-        self, broker: int, after_ns: int, to_ns: int, *, unknown_is_clean: bool
-    ) -> bool:
+    def _left_uncleanly(self, broker: int, after_ns: int, to_ns: int, *, is_lenient: bool) -> bool:
         # By time and not by offset: a registration comes after the partition changes of its own batch, and a
         # batch is committed at one moment.
         return any(
@@ -196,14 +255,14 @@ class Lawfulness:
                 state["change"] == "unregistered"
                 or (
                     state["change"] == "registered"
-                    and not _was_clean(state, unknown_is_clean=unknown_is_clean)
-                    and self._is_explained(state, unknown_is_clean=unknown_is_clean)
+                    and not _was_clean(state, is_lenient=is_lenient)
+                    and self._is_explained(state, is_lenient=is_lenient)
                 )
             )
             for state in self._brokers
         )
 
-    def _is_explained(self, registration: dict[str, Any], *, unknown_is_clean: bool) -> bool:
+    def _is_explained(self, registration: dict[str, Any], *, is_lenient: bool) -> bool:
         """Returns whether an injected fault since the broker's last clean start explains its unclean end."""
         broker = registration["broker"]
         node = self._node_of.get(broker, f"b{broker}")
@@ -213,20 +272,22 @@ class Lawfulness:
                 for state in self._brokers
                 if state["broker"] == broker
                 and state["change"] == "registered"
-                and _was_clean(state, unknown_is_clean=unknown_is_clean)
+                and _was_clean(state, is_lenient=is_lenient)
                 and state["metadata_offset"] < registration["metadata_offset"]
             ),
             default=-INF_NS,
         )
         return any(
-            node in fault["resolved"] and _ended_it(fault, node, orderly_ns, registration["at_ns"])
+            node in fault["resolved"]
+            and (is_lenient or fault["took_effect"] or node in fault["cut_short"])
+            and _ended_it(fault, node, orderly_ns, registration["at_ns"])
             for fault in self._faults
         )
 
 
-def _was_clean(registration: dict[str, Any], *, unknown_is_clean: bool) -> bool:
+def _was_clean(registration: dict[str, Any], *, is_lenient: bool) -> bool:
     clean = registration["clean"]
-    return unknown_is_clean if clean is None else bool(clean)
+    return not is_lenient if clean is None else bool(clean)
 
 
 def _ends_after(action: dict[str, Any], at_ns: int) -> bool:
@@ -240,6 +301,7 @@ def _ended_it(fault: dict[str, Any], node: str, since_ns: int, to_ns: int) -> bo
     is_over = healed_ns is not None and healed_ns <= since_ns
     if fault["broken_disk"] and invoked_ns <= to_ns and not is_over:
         return True
-    if not since_ns < invoked_ns <= to_ns:
+    # A fault that was still being injected when the node had started cleanly ended it afterwards.
+    if invoked_ns > to_ns or not _ends_after(fault, since_ns):
         return False
     return bool(fault["unclean_end"]) or node in fault["cut_short"]

@@ -46,6 +46,7 @@ def _own_twice(copy: Copy) -> None:
         {
             **first,
             "event_index": max(row["event_index"] for row in copy.group_events) + 1,
+            "at_ns": max(row["at_ns"] for row in copy.group_events),
             "process": max(row["process"] for row in copy.group_events) + 1,
         }
     )

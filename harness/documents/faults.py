@@ -153,7 +153,8 @@ election took place, the verdict is unknown.
 """,
         """\
 An unclean election that was requested excuses what it loses: the first election of the partition since the
-request, if it is flagged. After `unclean.leader.election.enable` was set, every flagged election is lawful. If
+request, if it is flagged. If elections without a flag came before it while the request was open, that is
+undecided. After `unclean.leader.election.enable` was set, every flagged election is lawful. If
 min ISR was set, or replicas or a feature level changed, since the ISR last had min ISR members, a flagged election
 counts as unavoidable: such a change may erase the ELR. Otherwise an action excuses nothing.
 """,

@@ -63,6 +63,7 @@ a name.
   rows, and all its rows are of the topic and partition in its name. No other Parquet file is in `history/`.
 * `kind`, `outcome`, `status`, `role`, `cause`, `change` and `event` have one of the words below; `acks` is 0, 1
   or -1.
+* The times of `group_events` and of `transaction_events` do not go back from one `event_index` to the next.
 * An `op_index` is not negative and belongs to one row of one partition. The same holds for `event_index`,
   `query_index` and `fault_id`.
 * An operation begins at or after 0 and completes after it began; without a completion its outcome is `info`.

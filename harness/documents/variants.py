@@ -146,7 +146,9 @@ offset afterwards.
 
 With ELR off and a min ISR of 1, a record may be on one broker only. Its loss is excused, too, if faults destroyed
 it on every broker that was in the ISR since the record was established, because no other broker had to have it.
-In V1 and V6 another broker was in the ISR then, so they stay losses.
+In V1 and V6 another broker was in the ISR then, so they stay losses. A fault destroys nothing that is established
+after it is over, and one without effect destroys nothing. If its injection failed, what it would excuse is
+undecided.
 
 Most other anomalies are conflicts of two records: at one offset, or in the wrong order. A conflict is excused if
 one of the two was lost excusably before the other one was established. The values of an offset are compared in the
@@ -162,8 +164,9 @@ A flagged election is checked in turn, so that a broken system cannot hide behin
 the election at which the committed ISR had min ISR members. Between that moment and the election at least min ISR
 brokers of the partition must have left ISR and ELR because they registered without proof of a clean shutdown, and
 the harness must have killed each of them, cut its power or damaged its disk. Otherwise the election was not
-justified. Every later change of the ISR keeps the former members of ISR and ELR except the unclean ones (ELR-2,
-ELR-4), and a flagged election needs both to be empty: this is why the bound holds.
+justified. If the evidence does not show that such a fault took effect, it is undecided. Every later change of the
+ISR keeps the former members of ISR and ELR except the unclean ones (ELR-2, ELR-4), and a flagged election needs
+both to be empty: this is why the bound holds.
 
 Administrators may give up this protection. The unclean election that one requested is justified, and so is a
 flagged election after one allowed unclean elections, or changed min ISR, replicas or a feature level since that

@@ -670,3 +670,25 @@ def test_what_a_deposed_leader_shows_was_established_when_its_high_watermark_pas
         faults=[fault(48, "power", ["b2"], healed=52), fault(50, "power", ["b3"], healed=54)],
     )
     assert judgements(verdict, "late-insert") == {judgement: 1}
+
+
+@pytest.mark.parametrize(
+    ("at", "judgement"),
+    [
+        (91, EXCUSED),
+        (92, UNDECIDED),
+        (102, UNDECIDED),
+        (111, UNDECIDED),
+        (112, FORBIDDEN),
+    ],
+)
+def test_a_loss_is_undecided_if_the_clocks_do_not_tell_whether_the_election_was_later(
+    at: int, judgement: Judgement
+) -> None:
+    """Op 1 is acknowledged near the flagged election at 101, by clocks that differ by at most 10."""
+    calls = [append(0, 0, at=1), append(1, 1, at=at), append(2, 1, at=300), *final_read(80, 0, 2)]
+    states = [state(0, 1, [1, 2, 3], epoch=0), state(101, 3, [3], epoch=1, flagged=True)]
+    verdict = judge_run(run(calls, states=states), replace(CONTEXT, clock_error_ns=10))
+    assert judgements(verdict, "lost-acked-write") == {judgement: 1}
+    exact = judge_run(run(calls, states=states), CONTEXT)
+    assert judgements(exact, "lost-acked-write") == {EXCUSED if at <= 101 else FORBIDDEN: 1}

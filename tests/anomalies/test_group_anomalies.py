@@ -215,6 +215,35 @@ def test_a_commit_without_a_response_may_be_applied_late() -> None:
     assert len(found(judged(group, everything))) == 1
 
 
+def test_the_last_acknowledged_commit_counts() -> None:
+    everything = delivery(30, (0, 0), (1, 1), (2, 2))
+    group = Group()
+    group.commit(3)
+    group.commit(1)
+    group.sees(1)
+    assert found(judged(group, everything)) == []
+    group.sees(0)
+    group.commit(3)
+    group.sees(1)
+    (anomaly,) = found(judged(group, everything))
+    assert anomaly.count == 2, "0 was never committed, and 3 is the last commit"
+
+
+def test_of_two_commits_at_once_either_may_be_the_last() -> None:
+    everything = delivery(30, (0, 0), (1, 1), (2, 2))
+    group = Group()
+    for event in ("commit-sent", "commit-acknowledged"):
+        for offset in (1, 3):
+            group.note(event, offset)
+    group.sees(1)
+    assert found(judged(group, everything)) == []
+    asked = group.note("committed-asked")
+    group.commit(1)
+    group.note("committed-seen", 3, asked)
+    group.sees(1)
+    assert found(judged(group, everything)) == [], "the response shows what was there before"
+
+
 def test_a_commit_sent_after_the_response_explains_nothing() -> None:
     group = Group()
     group.commit(7)
@@ -248,7 +277,8 @@ def test_groups_are_judged_separately_and_row_order_does_not_matter() -> None:
     one, other = Group("one"), Group("other", member=71)
     one.commit(2)
     other.commit(1)
-    rows = [*one.rows, *({**row, "event_index": row["event_index"] + 50} for row in other.rows)]
+    later = {"event_index": 50, "at_ns": 500}
+    rows = [*one.rows, *(row | {k: row[k] + by for k, by in later.items()} for row in other.rows)]
     deliveries = (delivery(30, (0, 0)), delivery(31, (0, 0), process=71))
     verdict = judged(one, *deliveries, events=rows)
     (anomaly,) = found(verdict)

@@ -162,14 +162,38 @@ def test_a_recovery_counts_only_if_nothing_disturbed_it_and_clients_tried(
 
 
 def test_polls_have_to_recover_too() -> None:
-    failed = Call(op=3, kind="poll", process=3, inv=52, res=53, outcome="fail", position=0)
+    failed = Call(op=3, kind="poll", process=3, inv=52, res=58, outcome="fail", position=0)
     calls = [append(0, 0, at=51), failed, append(1, 1, at=70), *final_read(80, 0, 1)]
     (anomaly,) = slow(judged(calls, 10, faults=[cut(10, 50)]))
     assert "the next poll succeeded only after 851 ms" in anomaly.sentence
 
 
+def lost_response(begin: int, end: int | None, op: int = 1) -> Call:
+    return Call(op=op, kind="append", process=op, inv=begin, res=end, outcome="info")
+
+
+@pytest.mark.parametrize(
+    ("tries", "count"),
+    [
+        ([lost_response(51, None)], 1),
+        ([lost_response(50, 56)], 1),
+        ([lost_response(50, 55)], 0),  # none in the last quarter
+        ([lost_response(51, 53), lost_response(55, 56, op=2)], 1),
+        ([lost_response(51, 53), lost_response(56, 58, op=2)], 0),  # none in the third quarter
+        ([lost_response(49, None)], 0),  # it was invoked before the heal
+        ([lost_response(52, None)], 0),  # none in the first quarter
+    ],
+)
+def test_clients_tried_until_the_limit_if_something_was_in_progress_in_every_quarter(
+    tries: list[Call], count: int
+) -> None:
+    """The heal is at 50, the limit 8: the quarters begin at 50, 52, 54 and 56."""
+    calls = [append(0, 0, at=1), *tries, read(9, 55, 0), *final_read(80, 0)]
+    assert len(slow(judged(calls, 8, faults=[cut(10, 50)]))) == count
+
+
 def test_a_recovery_that_never_came_is_the_worst() -> None:
-    calls = [append(0, 0, at=1), append(1, None, at=52, outcome="info"), *final_read(80, 0)]
+    calls = [append(0, 0, at=1), lost_response(52, 58), *final_read(80, 0)]
     (anomaly,) = slow(judged(calls, 10, faults=[cut(10, 50)]))
     assert "and no append was acknowledged afterwards" in anomaly.sentence
 

@@ -252,3 +252,42 @@ def test_a_record_that_an_election_lost_excuses_the_order_of_the_next_one() -> N
         states = [state(0, 1, [1], epoch=0), state(at_ns, 2, [2], epoch=1, flagged=flagged)]
         (anomaly,) = found(calls, context, states=states)
         assert (anomaly.id, anomaly.judgement) == ("out-of-sequence", judgement)
+
+
+@pytest.mark.parametrize(
+    ("offset", "final", "elected_at", "judgement"),
+    [
+        (0, (3,), 37, Judgement.EXCUSED),
+        (0, (3,), 14, Judgement.EXCUSED),
+        (0, (3,), 13, Judgement.FORBIDDEN),
+        (1, (0, 3), 37, Judgement.FORBIDDEN),
+        (1, (0, 3), 51, Judgement.EXCUSED),
+    ],
+)
+def test_a_leader_that_lost_all_of_a_session_knows_nothing_of_it_until_it_has_a_new_record(
+    offset: int, final: tuple[int, ...], elected_at: int, judgement: Judgement
+) -> None:
+    """Op 0 is acknowledged at 15 and is lost, or stays. Op 2 is sent at 51 and is not in the log, op 3 is."""
+    context = RunContext(checkers=CONTEXT.checkers, elr_on=False, unclean_election_enabled=True)
+    calls = [sent(0, 14, 0), sent(2, 51, None), sent(3, 60, offset), *final_read(80, *final)]
+    states = [state(0, 1, [1], epoch=0), state(elected_at, 2, [2], epoch=1, flagged=True)]
+    gaps = [a for a in found(calls, context, states=states) if a.id == "producer-gap"]
+    assert [(a.judgement, a.count) for a in gaps] == [(judgement, 1)]
+
+
+@pytest.mark.parametrize(
+    ("at_ns", "judgement"),
+    [(-1, Judgement.UNDECIDED), (2, Judgement.UNDECIDED), (6, Judgement.UNDECIDED)],
+)
+def test_a_gap_near_an_election_is_undecided_if_clocks_differ(
+    at_ns: int, judgement: Judgement
+) -> None:
+    """Op 0 of the gap is sent at 1, op 1 acknowledged at 3; clocks differ by at most 3."""
+    context = replace(CONTEXT, elr_on=False, unclean_election_enabled=True, clock_error_ns=3)
+    states = [state(-9, 1, [1], epoch=0), state(at_ns, 2, [2], epoch=1, flagged=True)]
+    (anomaly,) = found(GAP, context, states=states)
+    assert anomaly.judgement == judgement
+    for far, expected in ((-3, Judgement.FORBIDDEN), (7, Judgement.FORBIDDEN)):
+        states[1] = state(far, 2, [2], epoch=1, flagged=True)
+        (anomaly,) = found(GAP, context, states=states)
+        assert anomaly.judgement == expected

@@ -73,7 +73,8 @@ def final(op: int, kind: str, begin_ms: int, end_ms: int | None, **more: Any) ->
 
 def form(context: RunContext = CONTEXT, **rows: Rows) -> str:
     """Returns how the partition is stuck; empty if it is not."""
-    given = {"broker_states": brokers(), **rows}
+    logs = [replica(1, number, 1) for number in (1, 2, 3)]
+    given = {"broker_states": brokers(), "replica_states": logs, **rows}
     tables = {
         name: pa.Table.from_pylist(given.get(name, []), schema=TABLES[name])
         for name in PROGRESS.tables
@@ -202,6 +203,13 @@ def test_a_replica_that_still_receives_something_is_not_left_out() -> None:
     late, early = (replica(ms * MS, 3, 10) for ms in (150, 130))
     assert form(partition_states=states, replica_states=[late]) == ""
     assert form(partition_states=states, replica_states=[early]) == LEFT_OUT
+
+
+def test_a_replica_whose_log_was_never_recorded_may_have_received_something() -> None:
+    states = [at(50, 1, [1, 2])]
+    assert form(partition_states=states, replica_states=[]) == ""
+    assert form(partition_states=states, replica_states=[replica(130 * MS, 2, 10)]) == ""
+    assert form(partition_states=states, replica_states=[replica(130 * MS, 3, 10)]) == LEFT_OUT
 
 
 GOOD = [at(50, 1, [1, 2, 3])]

@@ -158,6 +158,19 @@ def test_a_leaders_own_state_may_not_go_back_in_its_epoch() -> None:
     assert not anomaly.witnesses
 
 
+@pytest.mark.parametrize(("after_ns", "count"), [(6, 0), (7, 1)])
+def test_two_states_of_one_moment_may_be_recorded_in_any_order(after_ns: int, count: int) -> None:
+    states = [
+        replica(6, 1, 2, hw=2, epoch=3, role="leader"),
+        replica(after_ns, 1, 2, hw=1, epoch=3, role="leader"),
+    ]
+    for rows in (states, states[::-1]):
+        assert len(found([], {}, replicas=rows)[1]) == count
+        # If a later state is still the smaller one, it went back.
+        later = replica(8, 1, 2, hw=1, epoch=3, role="leader")
+        assert len(found([], {}, replicas=[*rows, later])[1]) == 1
+
+
 @pytest.mark.parametrize(
     "more",
     [{"epoch": 4, "role": "leader"}, {"epoch": 3}, {"epoch": 3, "role": "offline"}],

@@ -100,6 +100,33 @@ def test_a_request_explains_one_election_only() -> None:
     assert loss(judged(both, states, more=logs)) == {Judgement.EXCUSED}
 
 
+@pytest.mark.parametrize(
+    ("completed_ns", "judgement"),
+    [
+        (30, Judgement.FORBIDDEN),
+        (31, Judgement.UNDECIDED),
+        (60, Judgement.UNDECIDED),
+        (None, Judgement.UNDECIDED),
+    ],
+)
+def test_an_election_while_a_request_is_open_may_be_another_one(
+    completed_ns: int | None, judgement: Judgement
+) -> None:
+    """An administrator requested an election at 25: that at 30, without a flag, or the flagged one at 50."""
+    states = [
+        *LEADERLESS,
+        state(30, 3, [3], epoch=2),
+        state(45, -1, [3], epoch=3),
+        state(ELECTED_AT, 2, [2], epoch=4, flagged=True),
+    ]
+    logs = [replica(3, 3, 2, hw=2), replica(31, 3, 2, hw=2, epoch=2, role="leader", cause="role")]
+    request = requested(25) | {"completed_ns": completed_ns}
+    assert loss(judged([request], states, more=logs)) == {judgement}
+    assert loss(judged([request, requested(47)], states, more=logs)) == {Judgement.EXCUSED}
+    states[3]["flagged"] = True  # then it was the one that was requested
+    assert loss(judged([request], states, more=logs)) == {Judgement.FORBIDDEN}
+
+
 def test_an_unflagged_election_is_not_excused_by_a_request() -> None:
     """An administrator may ask for the worst; a system that elects without flagging hides what it lost."""
     unflagged = state(ELECTED_AT, 2, [2], epoch=2)

@@ -121,6 +121,12 @@ REFUSED = [
         GROUP,
     ),
     refused(
+        "a group event before the one before it",
+        lambda t: t["group_events"][-1].update(at_ns=t["group_events"][0]["at_ns"] - 1),
+        "before that of the event before event_index",
+        GROUP,
+    ),
+    refused(
         "negative event_index",
         lambda t: t["group_events"][0].update(event_index=-1),
         "event_index is -1",

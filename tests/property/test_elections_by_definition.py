@@ -1,7 +1,7 @@
 """What elections mean for a record that is gone, one record and one election after the other."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -206,6 +206,22 @@ class NaiveElections:
         return may_concern, may_concern and is_older and was_there and comes_first
 
 
+def fate_by_clocks(
+    naive: NaiveElections, lost: Claim, until: Claim | None, error: int
+) -> tuple[int, int]:
+    """Returns the fate if it is the same whatever the clocks of clients show too late or too early."""
+    fates = [naive.fate(lost, until)]
+    if error:
+        earliest = replace(lost, from_ns=lost.from_ns - error, by_ns=lost.by_ns + error)
+        latest = replace(lost, from_ns=lost.from_ns + error, by_ns=lost.by_ns + error)
+        last = until and replace(until, from_ns=until.from_ns - error, by_ns=until.by_ns + error)
+        first = until and replace(until, from_ns=until.from_ns - error, by_ns=until.by_ns - error)
+        fates += [naive.fate(earliest, last), naive.fate(latest, first)]
+    outcomes = {outcome for outcome, _ in fates}
+    named = (number for _, number in fates if number != NONE)
+    return outcomes.pop() if len(outcomes) == 1 else UNDECIDED, next(named, NONE)
+
+
 def _is_after(event: Event, lost: Claim, low: int) -> bool:
     in_time = lost.from_ns <= event.at_ns or (not event.was_in_isr and lost.epoch >= 0)
     return in_time and max(lost.epoch, low) < event.epoch
@@ -258,6 +274,7 @@ def test_fates_are_those_of_one_record_after_the_other(part: int) -> None:
         states = random_states(rng)
         rows = random_rows(rng) if rng.random() < 0.7 else []
         naive = NaiveElections(states, NaiveLogs(rows))
+        error = rng.choice((0, 0, 1, 4))
         shuffled = rng.sample(states, len(states))
         elections = Elections(
             table("partition_states", shuffled),
@@ -265,6 +282,7 @@ def test_fates_are_those_of_one_record_after_the_other(part: int) -> None:
             table("broker_states", []),
             table("faults", []),
             elr_on=rng.random() < 0.5,
+            clock_error_ns=error,
         )
         assert elections.settled_end_offset == naive.settled_end()
         assert elections.can_excuse == any(e.excuses for e in naive.elections)
@@ -275,7 +293,8 @@ def test_fates_are_those_of_one_record_after_the_other(part: int) -> None:
             until = [random_claim(rng) for _ in range(count)] if rng.random() < 0.6 else None
             fates = elections.fates(columns(lost), columns(until) if until else None)
             expected = [
-                naive.fate(claim, until[at] if until else None) for at, claim in enumerate(lost)
+                fate_by_clocks(naive, claim, until[at] if until else None, error)
+                for at, claim in enumerate(lost)
             ]
             found = list(zip(fates.outcome.tolist(), fates.election.tolist(), strict=True))
             assert found == expected, f"case {number}: {states} {rows} {lost} {until}"

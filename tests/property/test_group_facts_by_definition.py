@@ -85,6 +85,8 @@ def regressions(mine: list[Event]) -> list[Regression]:
         ]
         if same.count("commit-sent") > same.count("commit-acknowledged"):
             continue
+        if may_be_last(seen, mine):
+            continue
         first = next(e for e in proofs(mine) if e["offset"] == acknowledged)
         sent = [
             e["at_ns"]
@@ -103,6 +105,38 @@ def regressions(mine: list[Event]) -> list[Regression]:
             )
         )
     return found
+
+
+def may_be_last(seen: Event, mine: list[Event]) -> bool:
+    """Whether an acknowledged commit of the reported offset may have been applied after every larger one."""
+    began = [e["event_index"] for e in mine if may_prove_larger(e, seen)]
+    larger_since = max(since(mine, index) for index in began)
+    return any(
+        e["event"] == "commit-acknowledged"
+        and e["offset"] == seen["offset"]
+        and larger_since < e["event_index"] < seen["event_index"]
+        for e in mine
+    )
+
+
+def may_prove_larger(proof: Event, seen: Event) -> bool:
+    is_proof = proof["event"] in ("commit-acknowledged", "committed-seen")
+    is_before = proof["event_index"] < seen["refers_to"]
+    return bool(
+        is_proof and is_before and proof["offset"] > seen["offset"] and proof["offset"] >= 0
+    )
+
+
+def since(mine: list[Event], index: int) -> int:
+    """Returns the first event after which what a proof shows may have been committed."""
+    proof = next(e for e in mine if e["event_index"] == index)
+    if proof["event"] == "committed-seen":
+        return int(proof["refers_to"]) if proof["refers_to"] >= 0 else index
+    same = [e for e in mine if e["offset"] == proof["offset"]]
+    sent = [e["event_index"] for e in same if e["event"] == "commit-sent"]
+    acked = [e["event_index"] for e in same if e["event"] == "commit-acknowledged"]
+    number = acked.index(index)
+    return min(index, sent[number]) if number < len(sent) else index
 
 
 def second_owners(mine: list[Event]) -> list[SecondOwner]:

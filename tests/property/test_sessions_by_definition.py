@@ -69,9 +69,19 @@ class Sessions:
                     first=op,
                     second=later,
                     other=places[later],
-                    since_ns=call.inv,
+                    since_ns=self._unknown_since(op, places),
                     gap_ns=self.appends[later].inv - call.inv,
                 )
+
+    def _unknown_since(self, op: int, places: dict[int, int]) -> int:
+        """Returns when the session began; if the log has what it sent before, when the append was sent."""
+        before = [
+            other
+            for other in self.appends.values()
+            if other.op <= op and other.process == self.appends[op].process
+        ]
+        is_known = any(one.op in places and one.op in self.losses.present for one in before)
+        return before[-1 if is_known else 0].inv
 
 
 @pytest.mark.parametrize("part", range(3))

@@ -81,7 +81,8 @@ def test_a_broker_left_if_it_was_unregistered_between_the_full_isr_and_its_leavi
         ("power", 30, None, True),
         ("power", 31, None, False),
         ("power", 11, None, True),
-        ("power", 10, None, False),
+        ("power", 10, None, True),
+        ("power", 9, None, False),
         ("disk_full", 30, None, True),
         ("disk_full", 31, None, False),
         ("disk_full", 5, 11, True),
@@ -91,7 +92,7 @@ def test_a_broker_left_if_it_was_unregistered_between_the_full_isr_and_its_leavi
 def test_a_fault_explains_an_unclean_end_from_the_last_clean_start_to_the_registration(
     name: str, at: int, healed: int | None, is_lawful: bool
 ) -> None:
-    """Broker 2 starts cleanly at 10 and registers uncleanly at 30. The fault at 10 was before it had started."""
+    """Broker 2 starts cleanly at 10 and registers uncleanly at 30. The fault at 9 was before it had started."""
     brokers = [
         broker(10, 2, "registered", clean=True),
         broker(30, 2, "registered", clean=False),
@@ -101,13 +102,50 @@ def test_a_fault_explains_an_unclean_end_from_the_last_clean_start_to_the_regist
     assert last_election(SHRUNK, brokers, faults).is_lawful is is_lawful
 
 
+@pytest.mark.parametrize(
+    ("completed_ns", "is_lawful"), [(9, False), (10, True), (15, True), (None, True)]
+)
+def test_a_fault_that_is_injected_during_a_clean_start_explains_the_unclean_end_after_it(
+    completed_ns: int | None, is_lawful: bool
+) -> None:
+    """Broker 2 starts cleanly at 10. The power cut begins at 9 and keeps it down from its completion on."""
+    brokers = [
+        broker(10, 2, "registered", clean=True),
+        broker(30, 2, "registered", clean=False),
+        broker(40, 1, "unregistered"),
+    ]
+    power = fault(9, "power", ["b2"], healed=25) | {"completed_ns": completed_ns}
+    assert last_election(SHRUNK, brokers, [power]).is_lawful is is_lawful
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "took_effect", "excuses", "may_excuse"),
+    [
+        ("power", 25, True, True, True),
+        ("power", 25, False, False, True),
+        ("power", 31, False, False, False),
+        ("disk_full", 25, False, False, True),
+        ("pause", 25, False, False, False),
+    ],
+)
+def test_an_election_is_undecided_if_a_fault_justifies_it_whose_effect_is_not_known(
+    name: str, at: int, took_effect: bool, excuses: bool, may_excuse: bool
+) -> None:
+    """The fault may have ended broker 2 without damage to its disk."""
+    brokers = [broker(30, 2, "registered", clean=False), broker(40, 1, "unregistered")]
+    found = last_election(SHRUNK, brokers, [fault(at, name, ["b2"], took_effect=took_effect)])
+    assert (found.excuses, found.may_excuse) == (excuses, may_excuse)
+    assert ("the evidence does not show" in found.reason) is found.is_undecided
+
+
 @pytest.mark.parametrize(("cut_short", "is_lawful"), [(["b2"], True), (["b1"], False), ([], False)])
 def test_a_stop_explains_an_unclean_end_if_it_did_not_finish(
     cut_short: list[str], is_lawful: bool
 ) -> None:
     brokers = [broker(30, 2, "registered", clean=False), broker(40, 1, "unregistered")]
-    stop = fault(25, "stop", ["b2"], cut_short=cut_short)
-    assert last_election(SHRUNK, brokers, [stop]).is_lawful is is_lawful
+    stop = fault(25, "stop", ["b2"], cut_short=cut_short, took_effect=not cut_short)
+    found = last_election(SHRUNK, brokers, [stop])
+    assert (found.is_lawful, found.is_undecided) == (is_lawful, False)
 
 
 @pytest.mark.parametrize(
@@ -446,10 +484,111 @@ def test_two_replicas_must_have_it_if_min_isr_is_two() -> None:
         [fault(40, "kill", ["b1"], healed=55)],
         [fault(40, "power", ["b2"], healed=55)],
         [fault(61, "power", ["b1"], healed=65)],
+        [fault(40, "power", ["b1"], healed=55, took_effect=False)],
     ],
 )
 def test_a_fault_that_destroyed_nothing_there_before_explains_no_loss(harmless: list[Row]) -> None:
     assert judgement_without_elr(ALONE, harmless) == Judgement.FORBIDDEN
+
+
+def test_a_fault_whose_injection_failed_may_have_destroyed_something() -> None:
+    failed = fault(40, "power", ["b1"], healed=55, took_effect=False) | {"failed": True}
+    assert judgement_without_elr(ALONE, [failed]) == Judgement.UNDECIDED
+    other = fault(40, "power", ["b2"], healed=55, took_effect=False) | {"failed": True}
+    assert judgement_without_elr(ALONE, [other]) == Judgement.FORBIDDEN
+    power = fault(40, "power", ["b1"], healed=55)
+    both = [state(0, 1, [1, 2], epoch=0)]
+    assert judgement_without_elr(both, [power, other | {"fault_id": "f2"}]) == Judgement.UNDECIDED
+
+
+LED_TWICE = [
+    state(0, 1, [1], epoch=0, min_isr=1),
+    state(40, -1, [1], epoch=1, min_isr=1),
+    state(50, 1, [1], epoch=2, min_isr=1),
+    state(70, -1, [1], epoch=3, min_isr=1),
+    state(80, 1, [1], epoch=4, min_isr=1),
+]
+
+
+@pytest.mark.parametrize(
+    ("invoked_ns", "completed_ns", "established_ns", "expected"),
+    [
+        (49, 49, 53, UNEXCUSED),
+        (49, 50, 53, EXCUSED),
+        (50, 50, 53, EXCUSED),
+        (49, 55, 53, EXCUSED),
+        (49, None, 53, EXCUSED),
+        (49, 55, 60, EXCUSED),
+        (49, 55, 61, UNEXCUSED),
+        (49, 51, 53, EXCUSED),
+        (80, 82, 53, EXCUSED),
+        (81, 82, 53, UNEXCUSED),
+    ],
+)
+def test_a_fault_that_is_injected_during_an_election_explains_the_next_loss_too(
+    invoked_ns: int, completed_ns: int | None, established_ns: int, expected: int
+) -> None:
+    """Broker 1 is elected at 50 and at 80. A record of its second epoch is gone; the fault is over at 60."""
+    power = fault(invoked_ns, "power", ["b1"], healed=max(invoked_ns, 60))
+    assert (
+        outcome_alone(LED_TWICE, [power | {"completed_ns": completed_ns}], established_ns)
+        == expected
+    )
+
+
+def test_it_is_undecided_if_the_isr_grew_while_a_fault_was_injected() -> None:
+    """Broker 2 has the record if the power cut came after it had joined the ISR at 54."""
+    grown = [*LED_TWICE[:3], state(54, 1, [1, 2], epoch=2, min_isr=1)]
+    states = [*grown, state(58, 1, [1], epoch=2, min_isr=1), *LED_TWICE[3:]]
+    power = fault(49, "power", ["b1"], healed=60)
+    assert outcome_alone(states, [power | {"completed_ns": 53}], 53) == EXCUSED
+    assert outcome_alone(states, [power | {"completed_ns": 55}], 53) == UNDECIDED
+    assert outcome_alone(states, [power | {"invoked_ns": 54, "completed_ns": 55}], 53) == UNEXCUSED
+
+
+def test_what_a_leader_committed_alone_while_a_fault_was_injected_is_excused() -> None:
+    """Broker 2 leaves the ISR at 52, and has what was established before."""
+    states = [
+        *LED_TWICE[:2],
+        state(50, 1, [1, 2], epoch=2, min_isr=1),
+        state(52, 1, [1], epoch=2, min_isr=1),
+        *LED_TWICE[3:],
+    ]
+    power = fault(49, "power", ["b1"], healed=60) | {"invoked_ns": 51, "completed_ns": 55}
+    assert outcome_alone(states, [power], 52) == EXCUSED
+    assert outcome_alone(states, [power], 51) == UNEXCUSED
+    failed = power | {"took_effect": False, "failed": True}
+    assert outcome_alone(states, [failed], 52) == UNDECIDED
+
+
+def test_a_record_of_an_unknown_epoch_may_be_older_than_a_fault_that_was_over_when_it_was_seen() -> (
+    None
+):
+    power = fault(49, "power", ["b1"], healed=60) | {"completed_ns": 55}
+    assert outcome_alone(LED_TWICE, [power], 61, high_epoch=ANY_EPOCH) == UNDECIDED
+
+
+def outcome_alone(
+    states: list[Row], faults: list[Row], established_ns: int, *, high_epoch: int = 2
+) -> int:
+    """Returns what elections mean for the loss of a record of epoch 2, without recorded logs."""
+    elections = Elections(
+        table("partition_states", states),
+        table("replica_states", []),
+        table("broker_states", []),
+        table("faults", faults),
+        elr_on=False,
+    )
+    number = np.array([2], dtype=np.int64)
+    claim = Claims(
+        offset=number,
+        low_epoch=number,
+        high_epoch=np.array([high_epoch]),
+        from_ns=np.array([established_ns]),
+        by_ns=np.array([established_ns]),
+        epoch=number,
+    )
+    return int(elections.fates(claim).outcome[0])
 
 
 def test_another_member_of_the_isr_has_the_record() -> None:
