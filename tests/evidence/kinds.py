@@ -12,7 +12,13 @@ from harness.campaigns.worker import run_seed
 from harness.runs import experiment_file
 from tests.evidence.broker_runs import BrokerRuns
 from tests.evidence.cases import Cases
-from tests.property import brute_force, election_runs, model_brute_force, transaction_histories
+from tests.property import (
+    brute_force,
+    declared_runs,
+    election_runs,
+    model_brute_force,
+    transaction_histories,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 SEED = 20
@@ -50,6 +56,11 @@ def _log_levels(first: int, count: int) -> Cases:
 def _elections(first: int, count: int) -> Cases:
     wrong = election_runs.wrong_verdicts(first, count)
     return Cases(wrong=[f"{seed}: {why}" for seed, why in wrong])
+
+
+def _declarations(first: int, count: int) -> Cases:
+    wrong = declared_runs.wrong_verdicts(first, count)
+    return Cases(wrong=[f"{number}: {why}" for number, why in wrong])
 
 
 def _transactions(kind: str) -> Callable[[int, int], Cases]:
@@ -164,6 +175,12 @@ KINDS: dict[str, Kind] = {
     "elections": Kind(
         title="whole verdicts of random runs with elections, against the truth",
         judge=_elections,
+        chunk=1_000,
+        parts=_VERDICTS,
+    ),
+    "declarations": Kind(
+        title="whole verdicts of random runs of a correct broker, whatever they declare",
+        judge=_declarations,
         chunk=1_000,
         parts=_VERDICTS,
     ),

@@ -63,6 +63,6 @@ def test_a_broken_comparison_is_reported_as_wrong(monkeypatch: pytest.MonkeyPatc
     assert KINDS["log-levels"].judge(0, 20).wrong
 
 
-@pytest.mark.parametrize("kind", ["log-levels", "elections", "models"])
+@pytest.mark.parametrize("kind", ["log-levels", "elections", "declarations", "models"])
 def test_a_few_cases_of_a_kind_are_right(kind: str) -> None:
     assert KINDS[kind].judge(0, 10) == Cases()
