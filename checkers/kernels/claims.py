@@ -113,6 +113,7 @@ class ClaimReader:
         history: The partition.
         operations, records_read: The rows it was read from, in any order.
         elections: Of the same partition.
+        sent_again: Whether producers may have sent appends again, so that an append may have records in two logs.
     """
 
     def __init__(
@@ -121,8 +122,11 @@ class ClaimReader:
         operations: pa.Table,
         records_read: pa.Table,
         elections: Elections,
+        *,
+        sent_again: bool = False,
     ) -> None:
         self._history = history
+        self._sent_again = sent_again
         self._operations = operations
         self._records_read = records_read
         self._elections = elections
@@ -241,6 +245,10 @@ class ClaimReader:
         by_ns = np.where(is_record, np.minimum(acked_ns, _at(shown.by_ns, at, INF_NS)), by_ns)
         stamp = _at(shown.stamp, at, -1)
         shown_epoch = _at(shown.last_epoch if last_shown else shown.first_epoch, at, -1)
+        if self._sent_again:
+            # What another operation read there may be another record of the same append.
+            stamp = self._own_stamp(ops, offsets)
+            shown_epoch = shown_epoch if last_shown else _at(calls.epoch, row, -1)
         hint = _at(self._history.append_epoch, append, -1)
         return _Known(
             value=values,
@@ -256,6 +264,13 @@ class ClaimReader:
                 epoch=np.where(is_record, shown_epoch, _at(calls.epoch, row, -1)),
             ),
         )
+
+    def _own_stamp(self, ops: I64, offsets: I64) -> I64:
+        """Returns the epoch in which each operation read a record at an offset, -1 for none."""
+        if not len(self._reads.op):
+            return np.full(len(ops), -1, dtype=np.int64)
+        at, there = find_pairs(self._reads.op, self._reads.offset, ops, offsets)
+        return np.where(there, self._reads.stamp[at], -1)
 
     def _by_logs(self, known: _Known) -> Claims:
         """Returns the claims with their epochs and the times they were established, by the recorded logs."""

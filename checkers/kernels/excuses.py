@@ -23,6 +23,7 @@ from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Claims, El
 from checkers.kernels.findings import Finding
 from checkers.kernels.history import I64, INF_NS, PartitionHistory
 from checkers.kernels.lost_acked import REUSED
+from checkers.kernels.ranks import rank_of
 from checkers.kernels.replica_logs import ANY_EPOCH
 
 _LOSSES = frozenset({"lost-acked-write", "lost-acked-write-acks1", "unseen", "visible-regress"})
@@ -187,8 +188,24 @@ class Excuses:
         if self._is_sparse and len(rows):
             ops = finding.second[rows]
             lost = self.lost(ops, finding.offset[rows], ops)
+            # Or what the poll returned was lost, before the skipped record was established.
+            returned = self._side(finding.first[rows], self._returned_after(finding, rows))
+            skipped = _Sides(op=ops, offset=finding.offset[rows], value=ops)
+            earlier, later = self._claims(returned), self._claims(skipped)
+            lost = lost.or_else(self._elections.fates(earlier, later, self._reader.written))
             fates.outcome[rows], fates.election[rows] = lost.outcome, lost.election
         return fates
+
+    def _returned_after(self, finding: Finding, rows: I64) -> I64:
+        """Returns the offset of the record that each poll returned after the one it skipped."""
+        history = self._history
+        returned = np.flatnonzero(history.record_poll >= 0)
+        op, offset = history.poll_op[history.record_poll[returned]], history.record_offset[returned]
+        order = np.lexsort((offset, op))
+        op, offset = op[order], offset[order]
+        following = rank_of(op, offset, finding.first[rows], finding.offset[rows] + 1)
+        after: I64 = offset[following]
+        return after
 
     def _of_one_offset(self, finding: Finding) -> Fates:
         first = self._side(finding.first, finding.offset)

@@ -125,6 +125,7 @@ def reader_of(tables: Mapping[str, pa.Table], context: RunContext) -> ClaimReade
             tables["operations"],
             tables["records_read"],
             elections_of(tables, context),
+            sent_again=context.at_least_once or SESSION_CHECKER in context.checkers,
         )
 
     return derive_once(tables, "reader", derive)

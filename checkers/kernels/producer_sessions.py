@@ -175,12 +175,12 @@ def _judged(
     context: RunContext,
     outcome: Any,
 ) -> list[CheckerFinding]:
-    by_ns = _in_the_log_by(found, history)
+    by_ns, last_ns = _in_the_log_by(found, history)
     error_ns = context.clock_error_ns
     for election in elections.elections:
         if election.may_excuse:
             early_ns, late_ns = election.at_ns - error_ns, election.at_ns + error_ns
-            perhaps = (found.since_ns <= late_ns) & (early_ns <= by_ns)
+            perhaps = (found.since_ns <= late_ns) & (early_ns <= last_ns)
             outcome[perhaps] = np.maximum(outcome[perhaps], UNDECIDED)
             if election.excuses:
                 outcome[(found.since_ns <= early_ns) & (late_ns <= by_ns)] = EXCUSED
@@ -212,13 +212,18 @@ def _judged(
     return findings
 
 
-def _in_the_log_by(found: Finding, history: PartitionHistory) -> I64:
-    """Returns when the second record of each instance was certainly where the finding says."""
+def _in_the_log_by(found: Finding, history: PartitionHistory) -> tuple[I64, I64]:
+    """Returns when the second record of each instance was certainly where the finding says, for the first time.
+
+    And for the last time: after a `producer-gap`, a late copy of the request may have put the record at the same
+    offset again, once it was lost with all that a leader knew of the session.
+    """
     first, second = (history.append_at(ops) for ops in (found.first, found.second))
     rows = np.flatnonzero((history.record_poll >= 0) & history.record_trusted)
     returned_ns = history.poll_res[history.record_poll[rows]]
     # All that is known of the two records was known then.
-    last = np.full(found.count, int(returned_ns.max(initial=0)))
+    last_read_ns = int(returned_ns.max(initial=0))
+    last = np.full(found.count, last_read_ns)
     has_response = history.append_status[first] != INFO
     last[has_response] = np.maximum(last, history.append_res[first])[has_response]
     if found.id == "producer-gap":
@@ -229,4 +234,8 @@ def _in_the_log_by(found: Finding, history: PartitionHistory) -> I64:
         returned_ns = history.poll_res[history.record_poll[rows]]
         np.minimum.at(first_ns, at_start[is_append], returned_ns[is_append])
         last = np.minimum(last, first_ns[second])
-    return np.where(history.append_status[second] == INFO, last, history.append_res[second])
+    is_acked = history.append_status[second] != INFO
+    by_ns = np.where(is_acked, history.append_res[second], last)
+    # At the start of the log nothing was before it, so its acknowledgement shows the gap.
+    may_return = is_acked & (found.id == "producer-gap") & (found.other > 0)
+    return by_ns, np.where(may_return, np.maximum(by_ns, last_read_ns), by_ns)

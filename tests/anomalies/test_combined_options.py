@@ -7,7 +7,7 @@ import pytest
 
 from checkers.kernels.compose import judge_run
 from checkers.kernels.cut_partition import can_be_cut
-from harness.contracts.run_context import RunContext
+from harness.contracts.run_context import LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Judgement, Validity, Verdict
 from tests.anomalies.runs import Call, append, final_read, read, run, state
 
@@ -144,3 +144,64 @@ def test_what_was_first_read_after_the_last_log_end_may_be_beyond_it(
     verdict = judged(calls)
     assert ("visible-regress" in judgements(verdict)) == is_lost
     assert verdict.validity == (Validity.INVALID if is_lost else Validity.UNKNOWN)
+
+
+ELECTED: dict[str, Any] = {"unclean_election_enabled": True, "elr_on": False}
+SESSIONS = (*LOG_CHECKERS, "idempotent-producer")
+
+
+def elected(*, flagged: bool = True) -> list[dict[str, Any]]:
+    """At 20 broker 3 was elected, whose log may have been empty."""
+    return [state(0, 1, [1, 2], epoch=0), state(20, 3, [3], epoch=1, flagged=flagged)]
+
+
+@pytest.mark.parametrize(
+    ("declared", "judgement"),
+    [
+        ({"at_least_once": True}, EXCUSED),
+        ({"checkers": SESSIONS}, EXCUSED),
+        ({}, FORBIDDEN),
+    ],
+)
+def test_a_record_that_was_sent_again_says_nothing_about_the_epoch_of_the_lost_one(
+    declared: dict[str, Any], judgement: Judgement
+) -> None:
+    """Op 0 was read at 1 in epoch 0. The final read returns it at 1, too, written in epoch 1."""
+    first = replace(append(0, 1, at=10), res=60, process=7)
+    poll = Call(op=2, kind="poll", process=9, inv=14, res=15, position=1, records=((1, 0),))
+    final = [
+        replace(call, stamps=(1, 1)) if call.records else call for call in final_read(80, 1, 0)
+    ]
+    calls = [first, replace(poll, stamps=(0,)), replace(append(1, 0, at=30), process=8), *final]
+    verdict = judged(calls, elected(), **ELECTED, **declared)
+    assert judgements(verdict)["late-insert"] == judgement
+
+
+@pytest.mark.parametrize(("flagged", "judgement"), [(True, EXCUSED), (False, FORBIDDEN)])
+def test_a_sparse_log_may_get_a_record_at_an_offset_that_a_poll_of_a_lost_log_skipped(
+    flagged: bool, judgement: Judgement
+) -> None:
+    """The poll returned op 0 at offset 1 before the election; ops 3 and 4 are at 0 and 1 after it."""
+    poll = Call(op=2, kind="poll", process=9, inv=14, res=15, position=0, records=((1, 0),))
+    later = [append(3, 0, at=30), append(4, 1, at=40), *final_read(80, 3, 4)]
+    verdict = judged(
+        [append(0, 1, at=10), poll, *later],
+        elected(flagged=flagged),
+        sparse_offsets=True,
+        **ELECTED,
+    )
+    assert judgements(verdict)["lost-record"] == judgement
+
+
+@pytest.mark.parametrize(
+    ("flagged", "judgement"), [(True, Judgement.UNDECIDED), (False, FORBIDDEN)]
+)
+def test_a_late_copy_may_have_brought_an_acknowledged_record_back_without_the_one_before(
+    flagged: bool, judgement: Judgement
+) -> None:
+    """Op 0 is gone. Op 1 of the same session was acknowledged at 1 before the election, and is there."""
+    unknown = Call(op=0, kind="append", process=7, inv=10, res=None, outcome="info")
+    calls = [unknown, replace(append(1, 1, at=12), process=7)]
+    calls += [replace(append(2, 0, at=40), process=8), *final_read(80, 2, 1)]
+    verdict = judged(calls, elected(flagged=flagged), checkers=SESSIONS, **ELECTED)
+    assert judgements(verdict)["producer-gap"] == judgement

@@ -68,17 +68,7 @@ class Declaration:
 
 
 def random_declaration(rng: random.Random) -> Declaration:
-    """Returns any declaration except those of which a correct run is known to be judged INVALID."""
-    declared = _any_declaration(rng)
-    if declared.elects_uncleanly and (declared.sends_again or declared.is_sparse):
-        # If a lost record is sent again and takes the same offset, its new epoch counts for the lost one too. In a
-        # sparse log, `lost-record` is forbidden if a poll skipped an offset without a record, and an election lost
-        # what the poll returned before a record took the offset. Without epochs both are excused or undecided.
-        declared = replace(declared, shows_epochs=False)
-    return declared
-
-
-def _any_declaration(rng: random.Random) -> Declaration:
+    """Returns any declaration."""
     producers = rng.choice(("send once", "at least once", "idempotent"))
     is_idempotent = producers == "idempotent"
     acks = rng.choice(((-1,), (-1,), (-1, 1), (-1, 0), (-1, 0, 1), (1,)))
@@ -371,10 +361,6 @@ class Simulation:
             self.later(12, partial(self.attempt, append))
 
     def arrive(self, append: Append) -> None:
-        if append.is_acknowledged and append.send.session in self.broker.forgotten:
-            # `producer-gap` is forbidden if a delayed attempt of an acknowledged append is written once more after
-            # an election lost its session: the acknowledgement counts for the record that is there now.
-            return
         offset = self.broker.append(append.send)
         if offset is not None:
             self.respond(append, offset)

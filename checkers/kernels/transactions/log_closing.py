@@ -8,9 +8,10 @@ that is known, and the verdict is unknown.
 import numpy as np
 
 from checkers.kernels.history import I64, INF_NS, Bools
+from checkers.kernels.ranks import rank_of
 from checkers.kernels.transactions.columns import ABORTED, COMMITTED, OFFSETS, UNKNOWN
 from checkers.kernels.transactions.found import Found, Words
-from checkers.kernels.transactions.logs import LogHistory, rank_of
+from checkers.kernels.transactions.logs import LogHistory
 from checkers.kernels.transactions.runs import distinct_rows
 
 NO_CLOSING_READS = (

@@ -6,9 +6,10 @@ import numpy as np
 
 from checkers.kernels.columns import Columns
 from checkers.kernels.history import ABSENT, I64, OFFSET_MAX
+from checkers.kernels.ranks import rank_of
 from checkers.kernels.transactions.columns import COMMITTED, UNKNOWN, Transactions
 from checkers.kernels.transactions.found import Found, Words
-from checkers.kernels.transactions.logs import LogHistory, rank_of
+from checkers.kernels.transactions.logs import LogHistory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

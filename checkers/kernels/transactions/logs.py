@@ -20,6 +20,7 @@ import numpy as np
 
 from checkers.kernels.columns import Columns
 from checkers.kernels.history import ABSENT, I64, NONE, OFFSET_MAX, Bools
+from checkers.kernels.ranks import rank_of
 from checkers.kernels.transactions.columns import COMMITTED, READ, UNKNOWN, Transactions
 from checkers.kernels.transactions.edges import RW, WR, WW, Edges, edges_of
 from checkers.kernels.transactions.writes import Writes, writes_of
@@ -93,22 +94,6 @@ class LogHistory:
         """Returns how many versions there are in earlier partitions, and in the same one below an offset."""
         keys, offsets = self.content.key[self.version], self.content.offset[self.version]
         return rank_of(keys, offsets, key, offset)
-
-
-def rank_of(keys: I64, offsets: I64, key: I64, offset: I64) -> I64:
-    """Returns how many of some places, ordered by key and offset, come before each of some others."""
-    order = np.lexsort(
-        (
-            np.concatenate([np.ones(len(keys), np.int8), np.zeros(len(key), np.int8)]),
-            np.concatenate([offsets, offset]),
-            np.concatenate([keys, key]),
-        )
-    )
-    is_place = order < len(keys)
-    before = np.cumsum(is_place)
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = before
-    return rank[len(keys) :]
 
 
 def log_history(t: Transactions, *, is_read_committed: bool) -> LogHistory:
