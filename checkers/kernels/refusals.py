@@ -82,6 +82,20 @@ def refuse(bad: Any, where: str, why: Callable[[int], str]) -> None:
         raise HistoryError(f"{where}, row {row}: {why(row)}; {REMEDY}")
 
 
+def refuse_back_in_time(index: I64, at_ns: I64, where: str) -> None:
+    """Refuses an event that is earlier than one with a smaller index."""
+    order = np.argsort(index, kind="stable")
+    is_back = np.zeros(len(order), dtype=np.bool_)
+    is_back[order[1:]] = np.diff(at_ns[order]) < 0
+    refuse(
+        is_back,
+        where,
+        lambda row: (
+            f"at_ns is {at_ns[row]}, before that of the event before event_index {index[row]}"
+        ),
+    )
+
+
 def require_no_nulls(table: pa.Table, schema: pa.Schema, where: str) -> None:
     """Refuses nulls where the schema has none; only tables in memory can have them, or columns of their own."""
     for name in table.column_names:

@@ -28,6 +28,7 @@ from checkers.kernels.refusals import (
     int_column,
     is_ascending_once,
     refuse,
+    refuse_back_in_time,
     refuse_below,
     refuse_beyond,
     refuse_repeated,
@@ -530,7 +531,7 @@ def _check_group_events(events: pa.Table, where: str) -> None:
     refuse_beyond(events, "event_index", 0, OFFSET_MAX, where)
     refuse_repeated(index, "event_index", where)
     check_times(events, "at_ns", where)
-    _check_clock(index, int_column(events, "at_ns"), where)
+    refuse_back_in_time(index, int_column(events, "at_ns"), where)
     check_words(events, "event", GROUP_EVENTS, where)
     refuse_beyond(events, "offset", -OFFSET_MAX, OFFSET_MAX, where)
     event = np.array(events.column("event").to_pylist(), dtype=object)
@@ -543,20 +544,6 @@ def _check_group_events(events: pa.Table, where: str) -> None:
         lambda row: (
             f"refers_to is {refers_to[row]}; it is the event_index of an earlier committed-asked of the partition"
             " for committed-seen, and -1 otherwise"
-        ),
-    )
-
-
-def _check_clock(index: I64, at_ns: I64, where: str) -> None:
-    """Checks that no event is earlier than one with a smaller event_index."""
-    order = np.argsort(index, kind="stable")
-    is_back = np.zeros(len(order), dtype=np.bool_)
-    is_back[order[1:]] = np.diff(at_ns[order]) < 0
-    refuse(
-        is_back,
-        where,
-        lambda row: (
-            f"at_ns is {at_ns[row]}, before that of the event before event_index {index[row]}"
         ),
     )
 

@@ -217,10 +217,9 @@ def _session(t: Transaction) -> int:
     return process_of(t) if t.session is None else t.session
 
 
-def _did_not_commit(history: History, nodes: History) -> set[int]:
-    """Returns the transactions of unknown outcome all of whose sends are missing at the end, by identifier."""
-    closing = [t for t in history if t.is_final and is_committed(t)]
-    returned = {
+def _returned(closing: History) -> set[tuple[Key, Key]]:
+    """Returns partition and value of what the closing reads returned."""
+    return {
         (key, value)
         for t in closing
         for op in t.ops
@@ -228,6 +227,12 @@ def _did_not_commit(history: History, nodes: History) -> set[int]:
         for key, offset, value in op.records
         if offset >= 0
     }
+
+
+def _did_not_commit(history: History, nodes: History) -> set[int]:
+    """Returns the transactions of unknown outcome all of whose sends are missing at the end, by identifier."""
+    closing = [t for t in history if t.is_final and is_committed(t)]
+    returned = _returned(closing)
     found = set()
     for t in history:
         sends = {(op.key, op.value) for op in t.ops if isinstance(op, Append)}
@@ -244,14 +249,7 @@ def _closing(counts: dict[str, int], history: History, nodes: History) -> None:
     if not closing:
         return
     begin = min(t.invoked_ns for t in closing)
-    seen = {
-        (key, value)
-        for t in closing
-        for op in t.ops
-        if isinstance(op, Poll)
-        for key, offset, value in op.records
-        if offset >= 0
-    }
+    seen = _returned(closing)
     for t in history:
         sends = [(op.key, op.value) for op in t.ops if isinstance(op, Append)]
         is_open = t.completed_ns is None and not is_committed(t) and not is_aborted(t)

@@ -13,6 +13,7 @@ from checkers.kernels.refusals import (
     check_words,
     int_column,
     refuse,
+    refuse_back_in_time,
     refuse_below,
     refuse_beyond,
     refuse_repeated,
@@ -46,25 +47,13 @@ def check_transaction_events(events: pa.Table, where: str) -> None:
     refuse_below(events, "partition", -1, where)
     word = np.array(text_column(events, "event").to_pylist(), dtype=object)
     order = np.argsort(index, kind="stable")
-    _check_order(index, int_column(events, "at_ns"), order, where)
+    refuse_back_in_time(index, int_column(events, "at_ns"), where)
     _check_membership(events, index, word, where)
     _check_values(events, index, word, where)
     transaction = int_column(events, "transaction")
     _check_ends(transaction, word, order, where)
     _check_acknowledgements(events, word, order, where)
     _check_requests(events, transaction, word, order, where)
-
-
-def _check_order(index: I64, at_ns: I64, order: I64, where: str) -> None:
-    is_back = np.zeros(len(order), dtype=np.bool_)
-    is_back[order[1:]] = np.diff(at_ns[order]) < 0
-    refuse(
-        is_back,
-        where,
-        lambda row: (
-            f"at_ns is {at_ns[row]}, before that of the event before event_index {index[row]}"
-        ),
-    )
 
 
 def _check_membership(events: pa.Table, index: I64, word: I64, where: str) -> None:
