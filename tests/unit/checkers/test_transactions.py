@@ -689,3 +689,23 @@ def test_an_order_in_time_separates_nothing_in_a_session() -> None:
         "G-single-realtime": Judgement.ALLOWED,
         "G2-item": Judgement.ALLOWED,
     }
+
+
+@pytest.mark.parametrize("is_fractured", [True, False])
+def test_a_write_skew_stays_allowed_beside_a_cycle_that_snapshots_forbid(
+    is_fractured: bool,
+) -> None:
+    """T4 reads one append of T3 and misses the other one."""
+    history = [
+        Transaction(id=1, process=1, ops=(Read("x", ()), Append("y", 1))),
+        Transaction(id=2, process=2, ops=(Read("y", ()), Append("x", 2))),
+        Transaction(id=3, process=3, ops=(Append("p", 1), Append("q", 1))),
+        Transaction(
+            id=4, process=4, ops=(Read("p", (1,)), Read("q", () if is_fractured else (1,)))
+        ),
+        Transaction(id=5, process=5, ops=(Read("x", (2,)), Read("y", (1,)), Read("q", (1,)))),
+    ]
+    report = check_list_append(transactions_of(history), promise="snapshot-isolation")
+    found = {finding.id: finding.judgement for finding in report.findings}
+    assert found["G2-item"] is Judgement.ALLOWED
+    assert (found.get("G-single") is Judgement.FORBIDDEN) == is_fractured
