@@ -353,13 +353,15 @@ def _cut(
         changed = pieces.changed(tables)
         operations, records, ends = (tables[name] for name in CLIENT_TABLES)
         history = read_history(operations, records, ends, changed=changed)
+        limit_ns = pieces.context.recovery_max_ms * MS
+        is_limited = heals is not None and limit_ns > 0
         report, parts = cut_slice(
             history,
             log_start_offset=pieces.context.log_start_offset,
             width=width,
             group_polls=[member_polls(tables["operations"], each) for each in members],
             heals=heals,
-            tried=attempts(operations, heals or (), pieces.context.recovery_max_ms * MS),
+            tried=attempts(operations, heals or (), limit_ns) if is_limited else None,
         )
         acked = acked_during_faults(tables["operations"], faults)
         extent = None

@@ -16,6 +16,7 @@ from checkers.kernels.history import I64, INF_NS, NONE, OK_AT, Bools, PartitionH
 from checkers.kernels.measures import (
     MS,
     POINTS,
+    SlowRecovery,
     end_of,
     heals_of,
     is_acked,
@@ -41,7 +42,7 @@ class SliceMeasures:
     Shape:
         succeeded: per kind ("append", "poll") and heal, when the first operation after it succeeded; infinity if
             none did.
-        tried: what `attempts` returns.
+        tried: what `attempts` returns; empty without a limit.
     """
 
     end_ns: int
@@ -174,10 +175,6 @@ class CutMeasures:
         succeeded = {
             kind: _least([each.succeeded[kind] for each in self.slices]) for kind in _KINDS
         }
-        tried = {
-            kind: np.logical_or.reduce([each.tried[kind] for each in self.slices])
-            for kind in _KINDS
-        }
 
         def time_to(kind: str, since_ns: int) -> int | None:
             first_ns = int(succeeded[kind][index[since_ns]])
@@ -188,7 +185,13 @@ class CutMeasures:
         )
         limit_ns = context.recovery_max_ms * MS
         end_ns = end_of_all(self.slices)
-        slow = slow_recoveries(found, tried, limit_ns, end_ns) if limit_ns else []
+        slow: list[SlowRecovery] = []
+        if limit_ns:
+            tried = {
+                kind: np.logical_or.reduce([each.tried[kind] for each in self.slices])
+                for kind in _KINDS
+            }
+            slow = slow_recoveries(found, tried, limit_ns, end_ns)
         series = self.moments, np.cumsum(self.changes)
         return measured(found, slow, series, self.lag_ns, context)
 

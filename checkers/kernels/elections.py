@@ -98,9 +98,7 @@ class Election:
         until_ns: When the next leader epoch was committed; infinity if none was.
         log_end_offset: The elected replica's log end at that moment; None if logs were not recorded.
         reason: Why it is not lawful, or why that is undecided; empty otherwise.
-        alone_since_ns: Records established since then were on no replica but those whose data faults destroyed, as
-            min ISR 1 allows; infinity if there are none.
-        alone: The same fault by fault, also of faults that may have had an effect.
+        alone: What faults destroyed, or may have, on every replica that had to have it, as min ISR 1 allows.
     """
 
     at_ns: int
@@ -113,7 +111,6 @@ class Election:
     until_ns: int = INF_NS
     log_end_offset: int | None = None
     reason: str = ""
-    alone_since_ns: int = INF_NS
     alone: tuple[Alone, ...] = ()
 
     @property
@@ -125,6 +122,11 @@ class Election:
     def may_excuse(self) -> bool:
         """Whether all that it lost is excused, as far as is known."""
         return self.is_flagged and self.is_lawful
+
+    @property
+    def alone_since_ns(self) -> int:
+        """Records established since then were certainly on destroyed replicas only; infinity if there are none."""
+        return min((each.since_ns for each in self.alone), default=INF_NS)
 
     @property
     def may_lack_records(self) -> bool:
@@ -281,8 +283,7 @@ class Elections:
         for election in self.elections:
             if not election.is_flagged:
                 alone = destroyed.before(election.leader, election.at_ns, since_ns)
-                alone_ns = min((each.since_ns for each in alone), default=INF_NS)
-                election = replace(election, alone=alone, alone_since_ns=alone_ns)
+                election = replace(election, alone=alone)
             marked.append(election)
             if not self._is_without_effect(election):
                 since_ns = election.at_ns

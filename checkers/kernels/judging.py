@@ -14,7 +14,7 @@ from checkers.kernels.evidence import Evidence, loss_sentence, sentence
 from checkers.kernels.excuses import Excuses, fates_of
 from checkers.kernels.findings import Finding
 from checkers.kernels.hidden import HiddenFindings, unresolved
-from checkers.kernels.history import I8, I64, INF_NS, OK_AT, OK_SOMEWHERE, Bools
+from checkers.kernels.history import I8, I64, OK_AT, OK_SOMEWHERE, Bools
 from checkers.kernels.linearizability import Options, PartitionReport, check_history
 from checkers.kernels.lost_acked import final_log
 from harness.contracts.checker import CheckerFinding
@@ -34,6 +34,17 @@ def expectations_of(context: RunContext) -> Expectations:
         replication_factor=context.replication_factor,
         unclean_election_enabled=context.unclean_election_enabled,
         at_least_once=context.at_least_once,
+    )
+
+
+def options_of(context: RunContext) -> Options:
+    """Returns how the log kernel reads the history of a run."""
+    return Options(
+        sparse=context.sparse_offsets,
+        clock_error_ns=context.clock_error_ns,
+        log_start_offset=context.log_start_offset,
+        sent_again=SESSION_CHECKER in context.checkers,
+        sent_twice=context.at_least_once,
     )
 
 
@@ -63,13 +74,7 @@ class FindingJudge:
             report.history, reader, elections, report.findings, is_sparse=context.sparse_offsets
         )
         self._expectations = expectations_of(context)
-        self._options = Options(
-            sparse=context.sparse_offsets,
-            clock_error_ns=context.clock_error_ns,
-            log_start_offset=context.log_start_offset,
-            sent_again=SESSION_CHECKER in context.checkers,
-            sent_twice=context.at_least_once,
-        )
+        self._options = options_of(context)
         self._hidden = HiddenFindings(report.history, self._excuses, elections, self._options)
 
     def judged(self, finding: Finding) -> list[CheckerFinding]:
@@ -160,7 +165,7 @@ class FindingJudge:
             election = self._elections.elections[number] if number >= 0 else None
             if election is not None and fates.outcome[worst] == UNEXCUSED:
                 # What faults had destroyed before it is not the reason for this loss.
-                election = replace(election, alone_since_ns=INF_NS)
+                election = replace(election, alone=())
             text = loss_sentence(finding, worst, election)
             details = self._records(finding, chosen)
             if election is not None:

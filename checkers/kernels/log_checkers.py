@@ -11,9 +11,9 @@ import pyarrow as pa
 from checkers.kernels.claims import ClaimReader
 from checkers.kernels.elections import Elections
 from checkers.kernels.findings import Finding
-from checkers.kernels.judging import FindingJudge
+from checkers.kernels.judging import FindingJudge, options_of
 from checkers.kernels.left_out import NOTHING
-from checkers.kernels.linearizability import Options, PartitionReport, check_tables
+from checkers.kernels.linearizability import PartitionReport, check_tables
 from checkers.kernels.lost_acked import check_losses
 from checkers.kernels.partition_tables import PartitionTables, derive_once
 from harness.contracts.checker import CheckerFinding, CheckerReport
@@ -81,18 +81,11 @@ def log_of(tables: Mapping[str, pa.Table], context: RunContext) -> PartitionRepo
     """Returns what the log kernel derives from a partition's operations."""
 
     def derive() -> PartitionReport:
-        options = Options(
-            sparse=context.sparse_offsets,
-            clock_error_ns=context.clock_error_ns,
-            log_start_offset=context.log_start_offset,
-            sent_again=SESSION_CHECKER in context.checkers,
-            sent_twice=context.at_least_once,
-        )
         return check_tables(
             tables["operations"],
             tables["records_read"],
             tables["end_offsets_seen"],
-            options,
+            options_of(context),
             tables.left_out if isinstance(tables, PartitionTables) else NOTHING,
         )
 

@@ -284,8 +284,10 @@ class Measures:
         end_ns = end_of(history)
         found = recoveries(history, tables["faults"])
         limit_ns = context.recovery_max_ms * MS
-        tried = attempts(tables["operations"], [each.healed_ns for each in found], limit_ns)
-        slow = slow_recoveries(found, tried, limit_ns, end_ns) if limit_ns else []
+        slow: list[SlowRecovery] = []
+        if limit_ns:
+            tried = attempts(tables["operations"], [each.healed_ns for each in found], limit_ns)
+            slow = slow_recoveries(found, tried, limit_ns, end_ns)
         series = unseen_series(history, facts, end_ns)
         return measured(found, slow, series, worst_lag_ns(history, facts), context)
 

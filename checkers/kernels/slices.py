@@ -170,7 +170,7 @@ def cut_slice(
         width: How many offsets a bucket holds.
         group_polls: For every consumer group, op_index of the polls of its members.
         heals: When faults were healed; None if no measures are taken.
-        tried: What `checkers.kernels.measures.attempts` returned for them.
+        tried: What `checkers.kernels.measures.attempts` returned for them; None without a limit.
 
     Returns:
         The slice's report, and its parts by bucket.

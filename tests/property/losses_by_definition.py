@@ -50,14 +50,16 @@ class Losses:
         }
 
     @property
+    def ends_seen(self) -> list[tuple[int, int]]:
+        """Log ends that the final phase saw: when each was asked for, and the end."""
+        final = [c for c in self.calls.values() if c.final and c.kind != "append"]
+        ends = [(call.inv, call.end if call.kind == "poll" else call.offset) for call in final]
+        return [(asked_ns, end) for asked_ns, end in ends if end is not None]
+
+    @property
     def end_offset(self) -> int:
         """The end of the log in the final phase, -1 if none was seen."""
-        ends = [call.end for call in self.polls if call.final and call.end is not None]
-        ends += [
-            call.offset
-            for call in self.calls.values()
-            if call.kind == "latest" and call.final and call.offset is not None
-        ]
+        ends = [end for _, end in self.ends_seen]
         ends += [offset + 1 for poll in self.final for offset, _ in poll.records]
         if not self.declared.ends_recorded:
             offsets = [c.offset for c in self.answered.values() if c.offset is not None]
@@ -68,14 +70,9 @@ class Losses:
     @property
     def is_complete(self) -> bool:
         """Whether the final reads went over everything up to an end that was seen."""
-        reported = any(
-            call.final and (call.end if call.kind == "poll" else call.offset) is not None
-            for call in self.calls.values()
-            if call.kind != "append"
-        )
         return (
             self.declared.phase_complete
-            and (reported or not self.declared.ends_recorded)
+            and (bool(self.ends_seen) or not self.declared.ends_recorded)
             and all(offset in self.passed for offset in range(self.start, self.end_offset))
         )
 
@@ -86,13 +83,7 @@ class Losses:
     @property
     def end_asked_ns(self) -> int:
         """When the end of the log was asked for, for the last time."""
-        asked = [call.inv for call in self.polls if call.final and call.end is not None]
-        asked += [
-            call.inv
-            for call in self.calls.values()
-            if call.kind == "latest" and call.final and call.offset is not None
-        ]
-        return max(asked, default=-1)
+        return max((asked_ns for asked_ns, _ in self.ends_seen), default=-1)
 
     def _how(self, offset: int, known_ns: int) -> int:
         if offset in self.passed:
