@@ -17,19 +17,11 @@ class Expectations:
     """What a run's configuration promises.
 
     Attributes:
-        profile: Name of the feature profile, for the sentences.
         elr_on: Whether eligible leader replicas (KIP-966) are in use.
-        min_isr: min.insync.replicas of the topics.
-        replication_factor: Replicas of a partition.
-        unclean_election_enabled: Whether unclean elections are allowed by configuration.
         at_least_once: Whether producers without idempotence sent an append again after a timeout.
     """
 
-    profile: str = ""
     elr_on: bool = True
-    min_isr: int = 2
-    replication_factor: int = 3
-    unclean_election_enabled: bool = False
     at_least_once: bool = False
 
 

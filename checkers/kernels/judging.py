@@ -27,14 +27,7 @@ RECORDS_LISTED_MAX = 1000
 
 def expectations_of(context: RunContext) -> Expectations:
     """Returns the part of a context that the expectation matrix reads."""
-    return Expectations(
-        profile=context.profile,
-        elr_on=context.elr_on,
-        min_isr=context.min_isr,
-        replication_factor=context.replication_factor,
-        unclean_election_enabled=context.unclean_election_enabled,
-        at_least_once=context.at_least_once,
-    )
+    return Expectations(elr_on=context.elr_on, at_least_once=context.at_least_once)
 
 
 def options_of(context: RunContext) -> Options:
