@@ -67,12 +67,12 @@ def document() -> str:
 
 
 def shown_by(identifier: str, root: Path = ROOT) -> tuple[str, ...]:
-    """Returns the test files with a table of smallest histories and near misses that has the anomaly."""
+    """Returns the files of tests with a table of smallest histories and near misses that has the anomaly."""
     entry = re.compile(rf'^    "{re.escape(identifier)}": \($', re.MULTILINE)
     one_line = re.compile(rf'^    "{re.escape(identifier)}": \(.+\),$', re.MULTILINE)
     return tuple(
         path.relative_to(root).as_posix()
-        for path in sorted((root / "tests" / "anomalies").glob("test_*.py"))
+        for path in sorted((root / "tests" / "anomalies").glob("*.py"))
         if entry.search(text := path.read_text(encoding="utf-8")) or one_line.search(text)
     )
 

@@ -56,6 +56,10 @@ def replica(
     }
 
 
+def leads(at: int, broker: int, end: int, *, hw: int, epoch: int, cause: str) -> dict[str, Any]:
+    return replica(at, broker, end, hw=hw, epoch=epoch, role="leader", cause=cause)
+
+
 def batch(
     broker: int,
     offset: int,

@@ -19,7 +19,7 @@ from checkers.kernels.transactions.columns import (
 from checkers.transaction_anomalies import TRANSACTION_ROWS
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.verdict import Judgement
-from tests.anomalies.test_recorded_transactions import CASES as RECORDED
+from tests.anomalies.recorded_anomalies import CASES as RECORDED
 
 History = tuple[Transaction, ...]
 

@@ -3,72 +3,26 @@
 import io
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from rich.console import Console, Group
 
-from harness.errors import HistoryError
-from harness.history.op import Completion, OpKind, Outcome
 from harness.history.writer import HistoryWriter
 from results.layout import RunFiles
 from results.report.build import build_report
-from results.report.lanes import INTERVALS_MAX
 from results.report.run import RunData
-from results.report.story import STORY_MAX, story_of
+from results.report.story import story_of
 from results.report.terminal import terminal_summary
 from results.store import write_json
 from results.tables import WORD_STYLES, as_text
-from tests.report.made_up_run import make_lost_run
-
-MS = 1_000_000
-VOID = {"meta", "input", "br", "link", "img", "hr"}
-
-
-class Page(HTMLParser):
-    """Collects the tags of a page and checks that they nest."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open, f"</{tag}> closes nothing"
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] not in ("script", "style"):
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
-
-    def ids(self) -> list[str]:
-        return [attrs["id"] for tag, attrs in self.tags if tag == "section"]
+from tests.report.made_up_run import MS, make_lost_run
+from tests.report.pages import Page, page_of
 
 
 @pytest.fixture
 def run_dir(tmp_path) -> Path:
     return make_lost_run(tmp_path)
-
-
-def page_of(run_dir: Path) -> Page:
-    return Page(build_report(run_dir).read_text(encoding="utf-8"))
 
 
 def test_the_report_sections_are_in_order_with_the_verdict_first(run_dir):
@@ -310,146 +264,6 @@ def test_many_reasons_are_folded_behind_the_first(run_dir):
     assert "one 3 further reasons two three four" in page_of(run_dir).text
 
 
-HOSTILE = (
-    "</title><script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}\x1b[31m\ud800|`*"
-)
-
-
-def test_hostile_strings_are_escaped(tmp_path):
-    run_dir = tmp_path / "run"
-    writer = HistoryWriter(run_dir)
-    clean = HOSTILE.replace("\ud800", "")
-    append = writer.invoke(
-        process=0, kind=OpKind.APPEND, topic=clean, partition=0, invoked_ns=0, key=clean
-    )
-    writer.complete(append, 5, Completion(outcome=Outcome.FAIL, error=clean, node=clean))
-    traits = (False, False, False, False, [clean], False, [clean], [clean], [clean])
-    fault = (clean, clean, [clean], [clean], clean, 1, 2, 3, True, clean)
-    writer.add("faults", (*fault, *traits))
-    params = json.dumps({clean: clean})
-    fault = ("f2", "cut", [clean], [clean, "b"], params, 1, 2, 3, True, "[]")
-    writer.add("faults", (*fault, *traits))
-    writer.add("marks", (3, clean, clean, json.dumps({clean: [clean]})))
-    state = (4, 1, clean, 0, 1, 0, 0, [1], [], [], [1], 0, False, 1)
-    writer.add("partition_states", state)
-    writer.add("replica_states", (4, clean, 1, clean, 0, 5, 5, 0, 0, "leader", clean))
-    writer.add("replica_states", (6, clean, 1, clean, 0, 1, 1, 0, 0, clean, "truncate"))
-    writer.add("broker_states", (5, 2, 1, 1, clean, False))
-    writer.close()
-    anomaly = {
-        **dict.fromkeys(("id", "level", "topic", "judgement", "rule", "sentence"), HOSTILE),
-        "partition": 0,
-        "count": 1,
-        "witnesses": [{"op_index": HOSTILE, "text": HOSTILE}],
-        "details": {HOSTILE: HOSTILE},
-    }
-    loss = {**anomaly, "id": "lost-acked-write", "topic": clean, "details": {"values": [0, 99]}}
-    verdict = {
-        "validity": HOSTILE,
-        "reasons": [HOSTILE, HOSTILE],
-        "anomalies": [anomaly, loss],
-        "coverage": {HOSTILE: HOSTILE},
-    }
-    (run_dir / "verdict.json").write_text(json.dumps(verdict))
-    (run_dir / "run.json").write_text(json.dumps({"seed": HOSTILE, "profile": HOSTILE}))
-    RunFiles(run_dir).experiment.write_text("name = '</pre><script>alert(3)</script>'")
-    page = page_of(run_dir)
-    assert [tag for tag, _ in page.tags].count("script") == 1
-    assert "img" not in {tag for tag, _ in page.tags}
-    for tag, attributes in page.tags:
-        assert not any(name.startswith("on") for name in attributes), tag
-    assert "{{ 7*7 }}" in page.text
-    assert "<script>alert(1)</script>" in page.text
-    summary = (run_dir / "summary.md").read_text(encoding="utf-8")
-    assert "<script" not in summary
-    assert "\x1b" not in summary
-    terminal = as_text(*terminal_summary(run_dir))
-    assert "\x1b" not in terminal
-    terminal.encode("utf-8")
-
-
-def test_a_report_of_a_run_without_verdict_states_that(tmp_path):
-    page = page_of(make_lost_run(tmp_path, judged=False))
-    assert (
-        "not judged The run has a history but no verdict; `laststand check` gives it one."
-        in page.text
-    )
-    assert "The run was not judged." in page.text
-    assert "f3: Cut the power of b1" in page.text
-
-
-def test_a_run_whose_harness_died_has_a_report(tmp_path):
-    writer = HistoryWriter(tmp_path, frame_rows=1)
-    writer.invoke(process=0, kind=OpKind.APPEND, topic="t", partition=0, invoked_ns=5 * MS, acks=-1)
-    page = page_of(tmp_path)
-    assert "append info open at the end 1 0.005 s" in page.text
-
-
-def test_an_empty_history_has_a_report(tmp_path):
-    HistoryWriter(tmp_path).close()
-    page = page_of(tmp_path)
-    assert "Nothing was recorded." in page.text
-    assert "The history mentions no partition." in page.text
-    assert "None were injected." in page.text
-
-
-def test_damaged_files_are_reported_in_one_sentence(tmp_path, run_dir):
-    with pytest.raises(HistoryError, match="there is no run at"):
-        build_report(tmp_path / "nowhere")
-    RunFiles(run_dir).verdict.write_text("{")
-    with pytest.raises(HistoryError, match=r"verdict\.json cannot be read"):
-        build_report(run_dir)
-
-
-def test_a_long_run_has_a_small_page(tmp_path):
-    """Ten thousand leader changes and a hundred thousand replica states are thinned, not drawn."""
-    writer = HistoryWriter(tmp_path)
-    for index in range(10_000):
-        at_ns = index * MS
-        state = (at_ns, index, "t", 0, index % 3 + 1, index, index, [1 + index % 3], [], [])
-        writer.add("partition_states", (*state, [1, 2, 3], 0, False, 2))
-        for step in range(10):
-            end = index * 10 + step
-            row = (at_ns + step * MS // 10, "b1", 1, "t", 0, end, end - 1, 0, index)
-            writer.add("replica_states", (*row, "leader", "append"))
-        op = writer.invoke(
-            process=0, kind=OpKind.APPEND, topic="t", partition=0, invoked_ns=at_ns, acks=-1
-        )
-        writer.complete(op, at_ns + MS, Completion(outcome=Outcome.OK, offset=index))
-        writer.add("marks", (at_ns, "b1", "often", "{}"))
-    for index in range(500):
-        fault = (f"f{index}", "kill", ["b1"], ["b1"], "{}", index * 20 * MS, index * 20 * MS)
-        traits = (False, False, True, False, [], False, [], [], [])
-        writer.add("faults", (*fault, index * 20 * MS + 5 * MS, True, "{}", *traits))
-    writer.close()
-    text = build_report(tmp_path).read_text(encoding="utf-8")
-    page = Page(text)
-    assert len(text) < 3_000_000
-    assert text.count('<li data-kind="') == STORY_MAX
-    assert "less important entries are left out" in page.text
-    bars = re.findall(r"<title>b.(?: in ISR|, leader epoch)", text)
-    assert 100 < len(bars) <= 4 * INTERVALS_MAX
-    line = re.search(r'class="line c0" d="([^"]*)"', text)
-    assert line is not None
-    assert 100 < line[1].count("H") <= 2001
-
-
-def test_the_summary_is_markdown_with_the_narrative(run_dir):
-    build_report(run_dir)
-    text = RunFiles(run_dir).summary.read_text(encoding="utf-8")
-    assert text.startswith("# invalid: last-replica-standing/20260131T235959Z-8812\n")
-    assert "| unexcused lost records | 5 |" in text
-    assert (
-        "* 7.250 s **5 acknowledged records of t-0 lost: b1 leads without them** (forbidden)"
-        in text
-    )
-    assert "    * offset 5, key k5, value 5, acknowledged at 0.707 s" in text
-
-
-def test_the_terminal_summary_is_a_table(run_dir):
-    assert as_text(*terminal_summary(run_dir)) == TERMINAL
-
-
 def test_the_page_names_the_system_its_version_and_the_programs_of_the_client(run_dir):
     path = RunFiles(run_dir).run
     summary = json.loads(path.read_text(encoding="utf-8"))
@@ -479,52 +293,6 @@ def test_an_excused_loss_is_reported_without_emphasis(run_dir):
     assert "Nothing that was promised to a client was broken." in page.text
 
 
-TERMINAL = """\
-INVALID
-  5 acknowledged records of t-0 are gone and no flagged election excuses it.
-
-run                     last-replica-standing/20260131T235959Z-8812
-seed                    8812
-profile                 kafka-3.9
-world                   simulation
-trace hash              9f3c5b20a7c1d4e8
-unexcused lost records  5
-
-anomaly           breaks      where  count  judgement
-─────────────────────────────────────────────────────────
-lost-acked-write  durability  t-0        5  forbidden
-offset-reused     integrity   t-0        5  forbidden
-stale-read        fresh       t-0        2  informational
-
-lost at  where  offset  key  value  acked at
-────────────────────────────────────────────
-7.250 s  t-0         5  k5       5   0.707 s
-7.250 s  t-0         6  k6       6   0.805 s
-7.250 s  t-0         7  k7       7   0.906 s
-7.250 s  t-0         8  k8       8   1.007 s
-7.250 s  t-0         9  k9       9   1.105 s
-
-replay  laststand replay last-replica-standing/20260131T235959Z-8812
-"""
-
-
-def test_the_levels_of_the_verdict_are_at_the_top_of_every_summary(tmp_path):
-    run_dir = make_lost_run(tmp_path)
-    files = RunFiles(run_dir)
-    verdict = json.loads(files.verdict.read_text(encoding="utf-8"))
-    verdict["levels"] = {"order": "holds\x1b[0m", "durability": "broken"}
-    files.verdict.write_text(json.dumps(verdict), encoding="utf-8")
-    page = page_of(run_dir)
-    assert "levels durability broken, order holds" in page.text, "the most important level first"
-    assert "| levels | durability broken, order holds" in files.summary.read_text(encoding="utf-8")
-    terminal = as_text(*terminal_summary(run_dir))
-    assert "durability broken, order holds" in terminal
-    assert "\x1b" not in terminal
-    verdict["levels"] = 3
-    files.verdict.write_text(json.dumps(verdict), encoding="utf-8")
-    assert "\nlevels" not in as_text(*terminal_summary(run_dir))
-
-
 def test_an_undecided_anomaly_and_its_loss_have_a_style_of_their_own(run_dir):
     files = RunFiles(run_dir)
     verdict = json.loads(files.verdict.read_text(encoding="utf-8"))
@@ -545,70 +313,3 @@ def test_an_undecided_anomaly_and_its_loss_have_a_style_of_their_own(run_dir):
         Group(*terminal_summary(run_dir))
     )
     assert re.search(r"\x1b\[35mundecided *\x1b\[0m", coloured.getvalue())
-
-
-def with_unseen(run_dir: Path, unseen: object, places: int = 1) -> str:
-    """Builds the report of a run whose verdict has the measure."""
-    files = RunFiles(run_dir)
-    verdict = json.loads(files.verdict.read_text(encoding="utf-8"))
-    verdict["coverage"]["by_partition"] = {
-        f"t-{place}": {"measures": {"unseen": unseen}} for place in range(places)
-    }
-    write_json(files.verdict, verdict)
-    return build_report(run_dir).read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(("places", "is_turned"), [(3, True), (9, False)])
-def test_a_wide_table_of_few_partitions_has_one_column_for_each(run_dir, places, is_turned):
-    files = RunFiles(run_dir)
-    verdict = json.loads(files.verdict.read_text(encoding="utf-8"))
-    numbers = {f"number {index}": 100 + index for index in range(9)}
-    verdict["coverage"]["by_partition"] = {f"t-{place}": numbers for place in range(places)}
-    write_json(files.verdict, verdict)
-    page = build_report(run_dir).read_text(encoding="utf-8")
-    assert ('<th class="n">t-2</th>' in page) is is_turned
-    assert ('<th class="n">number 4</th>' in page) is not is_turned
-    cells = '<td class="n">104</td>'
-    assert (cells * places in page) is is_turned
-    assert page.count(cells) == places
-
-
-def test_unseen_records_are_a_chart_with_title_units_and_values(run_dir):
-    page = with_unseen(run_dir, {"at_ms": [0, 4000, 8000], "count": [0, 1200, 3]})
-    Page(page)
-    assert "<h3>Unseen records</h3>" in page
-    assert (
-        "<title>acknowledged records not yet read, over time. t-0: at most 1,200, 3 at the end</title>"
-        in page
-    )
-    assert "<title>t-0 at 4.000 s: 1,200 records</title>" in page
-    assert ">records</text>" in page
-    assert ">1,000</text>" in page
-    (points,) = re.findall(r'<polyline class="line" points="([^"]*)"', page)
-    heights = [float(point.split(",")[1]) for point in points.split(" ")]
-    assert heights[1] < heights[2] < heights[0], "more unseen records are higher"
-
-
-def test_only_the_partitions_with_the_most_unseen_records_are_drawn(run_dir):
-    page = with_unseen(run_dir, {"at_ms": [0, 1], "count": [0, 1]}, places=12)
-    assert page.count("<polyline") == 8
-    assert "At most 8 partitions are drawn" in page
-
-
-@pytest.mark.parametrize(
-    "unseen",
-    [
-        None,
-        3,
-        {},
-        {"at_ms": [], "count": []},
-        {"at_ms": [0], "count": [0, 1]},
-        {"at_ms": ["<"], "count": [0]},
-        {"at_ms": [0], "count": [-1]},
-        {"at_ms": [0.5], "count": [True]},
-    ],
-)
-def test_a_verdict_without_a_usable_series_has_no_chart_of_unseen_records(run_dir, unseen):
-    page = with_unseen(run_dir, unseen)
-    Page(page)
-    assert "Unseen records" not in page

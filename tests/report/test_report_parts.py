@@ -9,7 +9,7 @@ from results.report.compare import build_compare_report
 from results.report.lanes import FAULT_ROWS_MAX, packed
 from results.report.run import FaultWindow, details_text, parsed
 from results.report.svg import TimeAxis, element, step_path, thinned, ticks, titled
-from tests.report.test_report import Page
+from tests.report.pages import Page
 
 
 def test_elements_escape_names_and_text():

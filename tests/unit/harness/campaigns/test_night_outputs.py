@@ -19,7 +19,7 @@ from results.report.night_text import night_parts
 from results.store import read_json
 from results.tables import as_text
 from tests.report.made_up_run import make_lost_run
-from tests.report.test_report import Page
+from tests.report.pages import Page
 from tests.unit.harness.campaigns.made_up_nights import BROKEN, LOSS, row, write_night
 
 JOBS = (

@@ -14,7 +14,7 @@ from harness.campaigns.shrinking.night import shrink_new_findings
 from harness.errors import UsageError
 from results.store import write_json
 from tests.report.made_up_run import make_lost_run
-from tests.report.test_report import Page
+from tests.report.pages import Page
 from tests.unit.harness.campaigns.made_up_nights import BROKEN, LOSS, row, write_night
 from tests.unit.harness.campaigns.test_shrinking import Silent
 

@@ -1,0 +1,203 @@
+"""Which elections excuse the loss of what one replica committed alone, without eligible leader replicas."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checkers.kernels.compose import judge_run
+from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Elections
+from checkers.kernels.replica_logs import ANY_EPOCH
+from harness.contracts.run_context import RunContext
+from harness.contracts.verdict import Judgement
+from tests.anomalies.runs import append, fault, final_read, leads, replica, run, state, table
+
+Row = dict[str, Any]
+
+
+def judgement_without_elr(
+    states: list[Row], faults: list[Row], *, min_isr: int = 1, replicas: tuple[int, ...] = (1, 2)
+) -> Judgement:
+    """Op 1 is established at 30 by broker 1, whose log ends before it when it is elected again at 60."""
+    calls = [append(0, 0, at=1), append(1, 1, at=28), *final_read(70, 0)]
+    logs = [
+        leads(1, 1, 1, hw=1, epoch=0, cause="append"),
+        leads(29, 1, 2, hw=1, epoch=0, cause="append"),
+        leads(30, 1, 2, hw=2, epoch=0, cause="high-watermark"),
+        replica(55, 1, 1, hw=1, cause="load"),
+        leads(61, 1, 1, hw=1, epoch=2, cause="role"),
+    ]
+    more = {"min_isr": min_isr, "replicas": list(replicas)}
+    after = [state(50, -1, [1], epoch=1, **more), state(60, 1, [1], epoch=2, **more)]
+    rows = [{**row, **more} for row in states] + after
+    verdict = judge_run(
+        run(calls, states=rows, replicas=logs, faults=faults), RunContext(elr_on=False)
+    )
+    (loss,) = [a for a in verdict.anomalies if a.id == "lost-acked-write"]
+    return loss.judgement
+
+
+ALONE = [state(0, 1, [1, 2], epoch=0), state(20, 1, [1], epoch=0)]
+"""Broker 2 has left the ISR before op 1 was written."""
+
+
+def test_what_one_replica_may_commit_alone_may_be_destroyed_with_it() -> None:
+    power = fault(40, "power", ["b1"], healed=55)
+    assert judgement_without_elr(ALONE, [power]) == Judgement.EXCUSED
+    assert judgement_without_elr(ALONE, [power], replicas=(1,), min_isr=2) == Judgement.EXCUSED
+
+
+def test_two_replicas_must_have_it_if_min_isr_is_two() -> None:
+    power = fault(40, "power", ["b1"], healed=55)
+    assert judgement_without_elr(ALONE, [power], min_isr=2) == Judgement.FORBIDDEN
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        [],
+        [fault(40, "kill", ["b1"], healed=55)],
+        [fault(40, "power", ["b2"], healed=55)],
+        [fault(61, "power", ["b1"], healed=65)],
+        [fault(40, "power", ["b1"], healed=55, took_effect=False)],
+    ],
+)
+def test_a_fault_that_destroyed_nothing_there_before_explains_no_loss(harmless: list[Row]) -> None:
+    assert judgement_without_elr(ALONE, harmless) == Judgement.FORBIDDEN
+
+
+def test_a_fault_whose_injection_failed_may_have_destroyed_something() -> None:
+    failed = fault(40, "power", ["b1"], healed=55, took_effect=False) | {"failed": True}
+    assert judgement_without_elr(ALONE, [failed]) == Judgement.UNDECIDED
+    other = fault(40, "power", ["b2"], healed=55, took_effect=False) | {"failed": True}
+    assert judgement_without_elr(ALONE, [other]) == Judgement.FORBIDDEN
+    power = fault(40, "power", ["b1"], healed=55)
+    both = [state(0, 1, [1, 2], epoch=0)]
+    assert judgement_without_elr(both, [power, other | {"fault_id": "f2"}]) == Judgement.UNDECIDED
+
+
+LED_TWICE = [
+    state(0, 1, [1], epoch=0, min_isr=1),
+    state(40, -1, [1], epoch=1, min_isr=1),
+    state(50, 1, [1], epoch=2, min_isr=1),
+    state(70, -1, [1], epoch=3, min_isr=1),
+    state(80, 1, [1], epoch=4, min_isr=1),
+]
+
+
+@pytest.mark.parametrize(
+    ("invoked_ns", "completed_ns", "established_ns", "expected"),
+    [
+        (49, 49, 53, UNEXCUSED),
+        (49, 50, 53, EXCUSED),
+        (50, 50, 53, EXCUSED),
+        (49, 55, 53, EXCUSED),
+        (49, None, 53, EXCUSED),
+        (49, 55, 60, EXCUSED),
+        (49, 55, 61, UNEXCUSED),
+        (49, 51, 53, EXCUSED),
+        (80, 82, 53, EXCUSED),
+        (81, 82, 53, UNEXCUSED),
+    ],
+)
+def test_a_fault_that_is_injected_during_an_election_explains_the_next_loss_too(
+    invoked_ns: int, completed_ns: int | None, established_ns: int, expected: int
+) -> None:
+    """Broker 1 is elected at 50 and at 80. A record of its second epoch is gone; the fault is over at 60."""
+    power = fault(invoked_ns, "power", ["b1"], healed=max(invoked_ns, 60))
+    assert (
+        outcome_alone(LED_TWICE, [power | {"completed_ns": completed_ns}], established_ns)
+        == expected
+    )
+
+
+def test_it_is_undecided_if_the_isr_grew_while_a_fault_was_injected() -> None:
+    """Broker 2 has the record if the power cut came after it had joined the ISR at 54."""
+    grown = [*LED_TWICE[:3], state(54, 1, [1, 2], epoch=2, min_isr=1)]
+    states = [*grown, state(58, 1, [1], epoch=2, min_isr=1), *LED_TWICE[3:]]
+    power = fault(49, "power", ["b1"], healed=60)
+    assert outcome_alone(states, [power | {"completed_ns": 53}], 53) == EXCUSED
+    assert outcome_alone(states, [power | {"completed_ns": 55}], 53) == UNDECIDED
+    assert outcome_alone(states, [power | {"invoked_ns": 54, "completed_ns": 55}], 53) == UNEXCUSED
+
+
+def test_what_a_leader_committed_alone_while_a_fault_was_injected_is_excused() -> None:
+    """Broker 2 leaves the ISR at 52, and has what was established before."""
+    states = [
+        *LED_TWICE[:2],
+        state(50, 1, [1, 2], epoch=2, min_isr=1),
+        state(52, 1, [1], epoch=2, min_isr=1),
+        *LED_TWICE[3:],
+    ]
+    power = fault(49, "power", ["b1"], healed=60) | {"invoked_ns": 51, "completed_ns": 55}
+    assert outcome_alone(states, [power], 52) == EXCUSED
+    assert outcome_alone(states, [power], 51) == UNEXCUSED
+    failed = power | {"took_effect": False, "failed": True}
+    assert outcome_alone(states, [failed], 52) == UNDECIDED
+
+
+def test_a_record_of_an_unknown_epoch_may_be_older_than_a_fault_that_was_over_when_it_was_seen() -> (
+    None
+):
+    power = fault(49, "power", ["b1"], healed=60) | {"completed_ns": 55}
+    assert outcome_alone(LED_TWICE, [power], 61, high_epoch=ANY_EPOCH) == UNDECIDED
+
+
+def outcome_alone(
+    states: list[Row], faults: list[Row], established_ns: int, *, high_epoch: int = 2
+) -> int:
+    """Returns what elections mean for the loss of a record of epoch 2, without recorded logs."""
+    elections = Elections(
+        table("partition_states", states),
+        table("replica_states", []),
+        table("broker_states", []),
+        table("faults", faults),
+        elr_on=False,
+    )
+    number = np.array([2], dtype=np.int64)
+    claim = Claims(
+        offset=number,
+        low_epoch=number,
+        high_epoch=np.array([high_epoch]),
+        from_ns=np.array([established_ns]),
+        by_ns=np.array([established_ns]),
+        epoch=number,
+    )
+    return int(elections.fates(claim).outcome[0])
+
+
+def test_another_member_of_the_isr_has_the_record() -> None:
+    """Broker 2 leaves the ISR only after op 1 was established."""
+    states = [state(0, 1, [1, 2], epoch=0), state(35, 1, [1], epoch=0)]
+    power = fault(40, "power", ["b1"], healed=55)
+    assert judgement_without_elr(states, [power]) == Judgement.FORBIDDEN
+    both = [state(0, 1, [1, 2], epoch=0)]
+    assert judgement_without_elr(both, [power]) == Judgement.FORBIDDEN
+    assert judgement_without_elr(both, [fault(40, "power", ["b1", "b2"])]) == Judgement.EXCUSED
+
+
+def test_it_is_undecided_if_the_isr_shrank_while_the_record_was_being_established() -> None:
+    states = [*ALONE, state(50, -1, [1], epoch=1), state(60, 1, [1], epoch=2)]
+    elections = Elections(
+        table("partition_states", [{**row, "min_isr": 1} for row in states]),
+        table("replica_states", []),
+        table("broker_states", []),
+        table("faults", [fault(40, "power", ["b1"])]),
+        elr_on=False,
+    )
+    number = np.array([0], dtype=np.int64)
+
+    def outcome(from_ns: int, by_ns: int) -> int:
+        claim = Claims(
+            offset=number,
+            low_epoch=number,
+            high_epoch=number,
+            from_ns=number + from_ns,
+            by_ns=number + by_ns,
+            epoch=number,
+        )
+        return int(elections.fates(claim).outcome[0])
+
+    assert outcome(20, 25) == EXCUSED
+    assert outcome(19, 25) == UNDECIDED
+    assert outcome(10, 19) == UNEXCUSED

@@ -1,0 +1,167 @@
+"""Which flagged election of a partition was unavoidable, and which fault justifies it."""
+
+from typing import Any
+
+import pytest
+
+from checkers.kernels.elections import Election, Elections
+from tests.anomalies.runs import broker, fault, state, table
+
+Row = dict[str, Any]
+
+
+def last_election(states: list[Row], brokers: list[Row], faults: list[Row]) -> Election:
+    return Elections(
+        table("partition_states", states),
+        table("replica_states", []),
+        table("broker_states", brokers),
+        table("faults", faults),
+        elr_on=True,
+    ).elections[-1]
+
+
+SHRUNK = [
+    state(20, 1, [1, 2], epoch=0),
+    state(30, 1, [1], epoch=0),
+    state(40, -1, [], epoch=1),
+    state(60, 3, [3], epoch=2, flagged=True),
+]
+"""Brokers 2 and 1 leave the ISR; min ISR is 2."""
+
+
+def test_an_isr_that_was_never_large_enough_promised_nothing() -> None:
+    """Then there is no last moment with an ISR of min ISR members, and no broker had to leave it."""
+    states = [state(20, 1, [1], epoch=0), *SHRUNK[2:]]
+    registrations = [broker(10, 1, "registered", clean=True)]
+    assert last_election(states, registrations, []).is_lawful
+    assert not last_election(SHRUNK, registrations, []).is_lawful
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "is_lawful"), [(20, 40, True), (19, 40, False), (20, 41, False)]
+)
+def test_a_broker_left_if_it_was_unregistered_between_the_full_isr_and_its_leaving(
+    first: int, last: int, is_lawful: bool
+) -> None:
+    """Both moments count: the changes of one batch are committed at the same one."""
+    brokers = [broker(first, 2, "unregistered"), broker(last, 1, "unregistered")]
+    assert last_election(SHRUNK, brokers, []).is_lawful is is_lawful
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "healed", "is_lawful"),
+    [
+        ("power", 29, None, True),
+        ("power", 30, None, True),
+        ("power", 31, None, False),
+        ("power", 11, None, True),
+        ("power", 10, None, True),
+        ("power", 9, None, False),
+        ("disk_full", 30, None, True),
+        ("disk_full", 31, None, False),
+        ("disk_full", 5, 11, True),
+        ("disk_full", 5, 10, False),
+    ],
+)
+def test_a_fault_explains_an_unclean_end_from_the_last_clean_start_to_the_registration(
+    name: str, at: int, healed: int | None, is_lawful: bool
+) -> None:
+    """Broker 2 starts cleanly at 10 and registers uncleanly at 30. The fault at 9 was before it had started."""
+    brokers = [
+        broker(10, 2, "registered", clean=True),
+        broker(30, 2, "registered", clean=False),
+        broker(40, 1, "unregistered"),
+    ]
+    faults = [fault(at, name, ["b2"], healed=healed)]
+    assert last_election(SHRUNK, brokers, faults).is_lawful is is_lawful
+
+
+@pytest.mark.parametrize(
+    ("completed_ns", "is_lawful"), [(9, False), (10, True), (15, True), (None, True)]
+)
+def test_a_fault_that_is_injected_during_a_clean_start_explains_the_unclean_end_after_it(
+    completed_ns: int | None, is_lawful: bool
+) -> None:
+    """Broker 2 starts cleanly at 10. The power cut begins at 9 and keeps it down from its completion on."""
+    brokers = [
+        broker(10, 2, "registered", clean=True),
+        broker(30, 2, "registered", clean=False),
+        broker(40, 1, "unregistered"),
+    ]
+    power = fault(9, "power", ["b2"], healed=25) | {"completed_ns": completed_ns}
+    assert last_election(SHRUNK, brokers, [power]).is_lawful is is_lawful
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "took_effect", "excuses", "may_excuse"),
+    [
+        ("power", 25, True, True, True),
+        ("power", 25, False, False, True),
+        ("power", 31, False, False, False),
+        ("disk_full", 25, False, False, True),
+        ("pause", 25, False, False, False),
+    ],
+)
+def test_an_election_is_undecided_if_a_fault_justifies_it_whose_effect_is_not_known(
+    name: str, at: int, took_effect: bool, excuses: bool, may_excuse: bool
+) -> None:
+    """The fault may have ended broker 2 without damage to its disk."""
+    brokers = [broker(30, 2, "registered", clean=False), broker(40, 1, "unregistered")]
+    found = last_election(SHRUNK, brokers, [fault(at, name, ["b2"], took_effect=took_effect)])
+    assert (found.excuses, found.may_excuse) == (excuses, may_excuse)
+    assert ("the evidence does not show" in found.reason) is found.is_undecided
+
+
+@pytest.mark.parametrize(("cut_short", "is_lawful"), [(["b2"], True), (["b1"], False), ([], False)])
+def test_a_stop_explains_an_unclean_end_if_it_did_not_finish(
+    cut_short: list[str], is_lawful: bool
+) -> None:
+    brokers = [broker(30, 2, "registered", clean=False), broker(40, 1, "unregistered")]
+    stop = fault(25, "stop", ["b2"], cut_short=cut_short, took_effect=not cut_short)
+    found = last_election(SHRUNK, brokers, [stop])
+    assert (found.is_lawful, found.is_undecided) == (is_lawful, False)
+
+
+@pytest.mark.parametrize(
+    ("elr_on", "unclean_election_enabled", "is_recorded", "is_lawful"),
+    [
+        (True, False, True, False),
+        (False, False, True, True),
+        (True, True, True, True),
+        (True, False, False, True),
+    ],
+)
+def test_a_flagged_election_may_be_avoidable_only_with_eligible_leader_replicas(
+    elr_on: bool, unclean_election_enabled: bool, is_recorded: bool, is_lawful: bool
+) -> None:
+    """No broker left by an unclean registration. Without any registrations it is not known how they left."""
+    found = Elections(
+        table("partition_states", SHRUNK),
+        table("replica_states", []),
+        table("broker_states", [broker(10, 1, "registered", clean=True)] if is_recorded else []),
+        table("faults", []),
+        elr_on=elr_on,
+        unclean_election_enabled=unclean_election_enabled,
+    )
+    assert found.elections[-1].is_lawful is is_lawful
+
+
+def test_a_flagged_election_excuses_unless_something_is_known_against_it() -> None:
+    assert Election(at_ns=10, leader=1, leader_epoch=1, is_flagged=True).excuses
+    assert not Election(at_ns=10, leader=1, leader_epoch=1, is_flagged=False).may_excuse
+
+
+def test_broker_0_may_be_elected() -> None:
+    assert last_election([state(20, 0, [0], epoch=0)], [], []).leader == 0
+
+
+@pytest.mark.parametrize(
+    ("at", "is_lawful"), [(19, False), (20, True), (25, True), (50, True), (60, True), (61, False)]
+)
+def test_an_administrator_may_change_a_partition_from_its_full_isr_to_the_election(
+    at: int, is_lawful: bool
+) -> None:
+    """The ISR was full until 30, from 20 on; the election was at 60."""
+    change = fault(at, "alter_config", ["b1"], reconfigures=["t-0"])
+    registrations = [broker(10, 1, "registered", clean=True)]
+    assert last_election(SHRUNK, registrations, [change]).is_lawful is is_lawful
