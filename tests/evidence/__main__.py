@@ -64,7 +64,8 @@ def report(kept: list[Entry]) -> int:
     wrong = 0
     reasons: list[str] = []
     for kind_id, kind in KINDS.items():
-        now = [one for one in kept if (one.kind, one.text) == (kind_id, digest(kind.parts))]
+        text = digest(kind.parts)
+        now = [one for one in kept if (one.kind, one.text) == (kind_id, text)]
         before = [one for one in kept if one.kind == kind_id and one not in now]
         wrong += sum(len(one.wrong) for one in now)
         unknown: Counter[str] = Counter()
