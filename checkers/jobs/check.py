@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from checkers.jobs.in_process import InProcess
 from checkers.jobs.stored import (
     Task,
     context_of,
@@ -141,10 +142,10 @@ def check_job(spark: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_here(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Judges runs in this process, one task after the other; no partition is cut.
+    """Judges runs in this process, one task after the other.
 
     Args:
-        arguments: What `plan` returned.
+        arguments: What `plan` returned. `huge_operations` and `bucket_width` as in `check_job`.
 
     Returns:
         One verdict per run, in their order, as `verdict_to_json` gives them.
@@ -152,9 +153,12 @@ def check_here(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
     Raises:
         HistoryError: A file is missing, truncated or not ours, or one of its rows cannot be.
     """
+    limit = arguments.get("huge_operations", HUGE_OPERATIONS)
     rows: dict[int, list[Row]] = {}
     for task in arguments["tasks"]:
-        rows.setdefault(task["run"], []).extend(judge_task(task))
+        is_huge = task.get("operations", 0) > limit
+        row = _judge_in_buckets(InProcess(), task, arguments) if is_huge else None
+        rows.setdefault(task["run"], []).extend(judge_task(task) if row is None else [row])
     return [_verdict(run, rows.get(index, [])) for index, run in enumerate(arguments["runs"])]
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.jobs.huge import judge_pieces
+from checkers.jobs.in_process import InProcess
 from checkers.kernels.compose import PartitionJudgement, judge_partition
 from checkers.kernels.divergence import find_divergence
 from checkers.kernels.history import I64, Bools, lookup
@@ -18,7 +19,6 @@ from checkers.kernels.payloads import contradicting
 from checkers.kernels.replicas import LeaderStates, registrations
 from harness.contracts.run_context import RunContext
 from harness.history.schema import TABLES
-from tests.spark.local_spark import LocalSpark
 
 CLIENT_TABLES = ("operations", "records_read", "end_offsets_seen")
 WIDTHS = (1, 2, 3, 5, 17, 1000)
@@ -105,7 +105,7 @@ def judged_in_pieces(
         tables=complete(tables),
         cuts=rng.sample(ops, min(len(ops), rng.randrange(5))),
     )
-    judged = judge_pieces(LocalSpark(), pieces, width=width or rng.choice(WIDTHS))
+    judged = judge_pieces(InProcess(), pieces, width=width or rng.choice(WIDTHS))
     assert judged is not None
     return judged[0]
 

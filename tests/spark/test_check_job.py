@@ -12,6 +12,7 @@ import pytest
 from checkers.jobs import check
 from checkers.jobs.__main__ import result_of
 from checkers.jobs.check import at_locations, check_job, judge_task, judge_tasks, plan
+from checkers.jobs.in_process import InProcess
 from checkers.jobs.registry import JOBS
 from checkers.jobs.stored import UNUSED_COLUMNS, read_partition
 from checkers.kernels import compose
@@ -24,7 +25,6 @@ from harness.history.schema import TABLES
 from harness.runs.check import check_locally, check_on_spark
 from harness.runs.judge import stored_context
 from results.history_files import read_tables
-from tests.spark.local_spark import LocalSpark
 from tests.spark.stored_runs import (
     CONTEXT,
     judged_here,
@@ -91,7 +91,7 @@ def test_tasks_read_runs_at_uris_and_the_driver_reads_its_copies(
         (run / "history" / "history.journal").unlink(missing_ok=True)
     moved = at_locations(arguments, locations)
     for extra in ({}, {"huge_operations": 10, "bucket_width": 100}):
-        verdicts = check_job(LocalSpark(), json.loads(json.dumps({**moved, **extra})))["verdicts"]
+        verdicts = check_job(InProcess(), json.loads(json.dumps({**moved, **extra})))["verdicts"]
         assert all(same(got, one) for got, one in zip(verdicts, wanted, strict=True))
     assert at_locations(arguments, ["", "", ""]) == arguments
 
@@ -161,7 +161,7 @@ def test_the_first_damaged_file_is_named_regardless_of_the_task_that_found_it(
         if file.table == "operations":
             file.path.write_bytes(b"nothing of ours")
     with pytest.raises(HistoryError, match=r"operations/synthetic-0\.parquet is damaged"):
-        checked(LocalSpark(), run)
+        checked(InProcess(), run)
 
 
 def test_a_checker_that_fails_gives_the_same_unknown_as_without_spark(
@@ -176,7 +176,7 @@ def test_a_checker_that_fails_gives_the_same_unknown_as_without_spark(
         return original(topic, partition, *rest)
 
     monkeypatch.setattr(compose, "judge_partition", broken)
-    (verdict,) = checked(LocalSpark(), run)
+    (verdict,) = checked(InProcess(), run)
     assert verdict["validity"] == "unknown"
     assert "synthetic-1: the checker failed (ZeroDivisionError: by zero)" in verdict["reasons"]
     assert same(verdict, judged_here(run))
@@ -209,7 +209,7 @@ def test_the_largest_partitions_are_judged_first(
     monkeypatch.setattr(
         check, "judge_tasks", lambda pack: (seen.extend(_sizes(pack)), judge_tasks(pack))[1]
     )
-    verdicts = checked(LocalSpark(), *runs)
+    verdicts = checked(InProcess(), *runs)
     assert seen == sorted(seen, reverse=True)
     assert [v["coverage"]["operations"] > 0 for v in verdicts] == [True] * 3
 
@@ -219,7 +219,7 @@ def test_partitions_share_tasks_when_there_are_fewer_tasks(
 ) -> None:
     monkeypatch.setattr(check, "TASKS_MAX", 2)
     run = store(tmp_path / "run", synthetic(5, 40))
-    (verdict,) = checked(LocalSpark(), run)
+    (verdict,) = checked(InProcess(), run)
     assert same(verdict, judged_here(run))
 
 

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from checkers.jobs.check import check_job, plan
+from checkers.jobs.in_process import InProcess
 from checkers.jobs.stored import CLIENT_TABLES
 from harness.history.parquet import table_files
 from harness.runs.check import check_locally
@@ -24,7 +25,6 @@ from tests.property.stored_corruption import (
     record_runs,
 )
 from tests.property.test_corrupted_runs import CORRUPTIONS
-from tests.spark.local_spark import LocalSpark
 
 SAMPLE_SIZE = 40
 
@@ -68,7 +68,7 @@ def test_corrupted_runs_end_the_same_if_every_partition_is_cut(tmp_path: Path) -
         cut_small(run)
         expected = judged(lambda run=run: check_locally([run])[0])
         more = {"huge_operations": 0, "bucket_width": (1, 7, 64)[number % 3]}
-        outcome = judged(lambda run=run, more=more: on_spark(LocalSpark(), run, **more))
+        outcome = judged(lambda run=run, more=more: on_spark(InProcess(), run, **more))
         assert outcome == expected, corruption.name
         cut += not isinstance(outcome, str)
     assert cut > 10

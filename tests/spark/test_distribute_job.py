@@ -8,6 +8,7 @@ import pytest
 
 from checkers.jobs import distribute
 from checkers.jobs.distribute import _Worker, distribute_job
+from checkers.jobs.in_process import InProcess
 from checkers.spark import SparkOptions
 from harness.campaigns import crew as crews
 from harness.campaigns.compare import Workers, compare_plan, run_campaign
@@ -18,7 +19,6 @@ from harness.campaigns.worker import failed_row
 from harness.cli.progress import StandardErrorProgress
 from harness.errors import HarnessFailure
 from harness.runs.experiment import Experiment
-from tests.spark.local_spark import LocalSpark
 
 VARY = "profile=kafka-4.0,kafka-4.1"
 
@@ -66,7 +66,7 @@ def _timeless(result: dict[str, Any]) -> dict[str, Any]:
 def _messages(worker: str, *batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
     sent: list[dict[str, Any]] = []
     lines = [json.dumps({"requests": batch}) for batch in batches]
-    distribute_job(LocalSpark(), {"worker": worker}, lines, sent.append)
+    distribute_job(InProcess(), {"worker": worker}, lines, sent.append)
     return sent
 
 
@@ -153,7 +153,7 @@ def test_a_worker_with_other_code_is_refused() -> None:
     sent: list[dict[str, Any]] = []
     lines = [json.dumps({"requests": [{"seed": 1}]})]
     arguments = {"worker": "harness.campaigns.worker", "code": "0123456789abcdef"}
-    distribute_job(LocalSpark(), arguments, lines, sent.append)
+    distribute_job(InProcess(), arguments, lines, sent.append)
     assert "of the code, not 0123456789abcdef; ship the code" in sent[1]["failure"]
 
 

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from checkers.jobs.check import check_job, judge_task, plan
+from checkers.jobs.check import check_here, check_job, judge_task, plan
 from checkers.jobs.huge import judge_in_buckets
+from checkers.jobs.in_process import InProcess
 from checkers.jobs.pieces import slice_bounds
 from checkers.kernels.acks_one import OF_FREE_APPENDS
 from checkers.kernels.buckets import LogVerdict, all_free, fold, judge_bucket
@@ -28,7 +29,6 @@ from checkers.kernels.slices import Part, cut_slice
 from harness.contracts.run_context import LOG_CHECKERS
 from harness.history.schema import TABLES
 from tests.property.brute_force import ends_table, operations_table, random_history, records_table
-from tests.spark.local_spark import LocalSpark
 from tests.spark.stored_runs import (
     CONTEXT,
     judged_here,
@@ -141,7 +141,7 @@ def test_a_clean_partition_is_judged_by_its_buckets_alone(tmp_path: Path, width:
     assert len(slice_bounds(task)) > 4
     (whole,) = judge_task(task)
     assert not whole["judgement"]["anomalies"]
-    assert json.dumps(judge_in_buckets(LocalSpark(), task, width=width)) == json.dumps(whole)
+    assert json.dumps(judge_in_buckets(InProcess(), task, width=width)) == json.dumps(whole)
 
 
 def test_a_partition_with_a_violation_is_judged_in_buckets_like_the_whole(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_partition_with_a_violation_is_judged_in_buckets_like_the_whole(tmp_pa
         run = store(tmp_path / str(number), tables, group_rows=40)
         (task,) = tasks(run)
         (whole,) = judge_task(task)
-        cut = judge_in_buckets(LocalSpark(), task, width=rng.choice(WIDTHS))
+        cut = judge_in_buckets(InProcess(), task, width=rng.choice(WIDTHS))
         if "history_error" in whole:
             assert cut is None, (number, whole)
             refused += 1
@@ -182,7 +182,7 @@ def test_a_lost_append_without_an_offset_is_found_in_buckets(tmp_path: Path) -> 
     (whole,) = judge_task(task)
     found = [anomaly["id"] for anomaly in whole["judgement"]["anomalies"]]
     assert found == ["lost-acked-write", "unplaced-below-end"]
-    assert json.dumps(judge_in_buckets(LocalSpark(), task, width=50)) == json.dumps(whole)
+    assert json.dumps(judge_in_buckets(InProcess(), task, width=50)) == json.dumps(whole)
 
 
 GROUP_CONTEXT = replace(CONTEXT, checkers=(*LOG_CHECKERS, "consumer-group"))
@@ -208,7 +208,7 @@ def test_a_clean_partition_with_a_consumer_group_is_judged_by_its_buckets_alone(
         (whole,) = judge_task(task)
         assert not whole["judgement"]["anomalies"]
         assert ("group_records" in whole["judgement"]["coverage"]) == (number < 2)
-        assert json.dumps(judge_in_buckets(LocalSpark(), task, width=width)) == json.dumps(whole)
+        assert json.dumps(judge_in_buckets(InProcess(), task, width=width)) == json.dumps(whole)
 
 
 @pytest.mark.parametrize(
@@ -223,9 +223,10 @@ def test_a_partition_with_records_that_a_group_missed_is_judged_in_buckets_like_
     (task,) = tasks(run, GROUP_CONTEXT)
     (whole,) = judge_task(task)
     for width in WIDTHS:
-        assert json.dumps(judge_in_buckets(LocalSpark(), task, width=width)) == json.dumps(whole)
+        assert json.dumps(judge_in_buckets(InProcess(), task, width=width)) == json.dumps(whole)
     arguments = plan([run], [asdict(GROUP_CONTEXT)])
-    response = check_job(LocalSpark(), {**arguments, "huge_operations": 300, "bucket_width": 64})
+    cut = {**arguments, "huge_operations": 300, "bucket_width": 64}
+    response = check_job(InProcess(), cut)
     assert response["cut"] == 1
     assert json.dumps(response["verdicts"]) == json.dumps([judged_here(run, GROUP_CONTEXT)])
     assert anomaly in {found["id"] for found in response["verdicts"][0]["anomalies"]}
@@ -234,14 +235,25 @@ def test_a_partition_with_records_that_a_group_missed_is_judged_in_buckets_like_
 def test_operations_that_are_not_sorted_are_left_to_the_whole_kernel(tmp_path: Path) -> None:
     run = store(tmp_path, synthetic(1, 100), group_rows=30)
     (task,) = tasks(run)
-    assert judge_in_buckets(LocalSpark(), task) is not None
+    assert judge_in_buckets(InProcess(), task) is not None
     (path,) = (data[-1] for data in task["files"] if data[0] == "operations")
     table = pq.read_table(path)
     backwards = table.take(list(reversed(range(table.num_rows))))
     pq.write_table(backwards, path, row_group_size=30)
-    assert judge_in_buckets(LocalSpark(), task) is None
+    assert judge_in_buckets(InProcess(), task) is None
     pq.write_table(backwards, path)
-    assert judge_in_buckets(LocalSpark(), task) is None
+    assert judge_in_buckets(InProcess(), task) is None
+
+
+def test_a_huge_partition_is_cut_without_spark_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = store(tmp_path, synthetic(1, 300), group_rows=70)
+    arguments = plan([run], [asdict(CONTEXT)])
+    wanted = json.dumps([judged_here(run)])
+    monkeypatch.setattr("checkers.jobs.check.judge_task", lambda task: pytest.fail("not cut"))
+    cut = {**arguments, "huge_operations": 200, "bucket_width": 64}
+    assert json.dumps(check_here(cut)) == wanted
 
 
 @pytest.mark.spark

@@ -15,6 +15,7 @@ import pytest
 import checkers.kernels
 from checkers import registry
 from checkers.jobs.check import check_job, plan
+from checkers.jobs.in_process import InProcess
 from checkers.kernels.compose import judge_run
 from checkers.kernels.verdict_json import verdict_to_json
 from checkers.registry import BUILT_IN, checker_names, find_checkers
@@ -25,7 +26,6 @@ from harness.errors import UsageError
 from nemesis.fault import FAULT_NAMES
 from results.history_files import read_tables
 from tests.anomalies.runs import append, final_read, run
-from tests.spark.local_spark import LocalSpark
 from tests.spark.stored_runs import store, unfinished
 
 CALLS = [append(0, 0, at=10), append(1, 1, at=20), *final_read(50, 0, 1)]
@@ -186,7 +186,7 @@ def test_third_party_checkers_run_in_spark_tasks_as_they_do_without_spark(tmp_pa
     everything = context("greedy", "whole", "broken")
     for directory in (store(tmp_path / "run", run(CALLS)), unfinished(tmp_path / "died")):
         arguments = json.loads(json.dumps(plan([directory], [asdict(everything)])))
-        response = check_job(LocalSpark(), {**arguments, "huge_operations": 0})
+        response = check_job(InProcess(), {**arguments, "huge_operations": 0})
         assert response["cut"] == 0, "what cannot be folded is judged as a whole"
         expected = verdict_to_json(judge_run(read_tables(directory), everything))
         assert response["verdicts"] == [json.loads(json.dumps(expected))]

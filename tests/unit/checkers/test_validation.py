@@ -14,6 +14,7 @@ import pytest
 
 from checkers.jobs.check import judge_task
 from checkers.jobs.huge import judge_in_buckets
+from checkers.jobs.in_process import InProcess
 from checkers.kernels.compose import judge_run
 from checkers.kernels.validation import check_op_indices, check_partition, partition_names
 from checkers.synthetic import Shape, synthetic_tables
@@ -32,7 +33,6 @@ from tests.anomalies.runs import (
     state,
     table,
 )
-from tests.spark.local_spark import LocalSpark
 from tests.spark.stored_runs import CONTEXT, replaced, store, synthetic, tasks
 
 NAMES = partition_names("t", 0)
@@ -194,7 +194,7 @@ def whole_and_cut(directory: Path, tables: Tables, **context: Any) -> tuple[dict
     stored = store(directory, tables, group_rows=40)
     (task,) = tasks(stored, RunContext(**{"acked_during_faults_min": 0, **context}))
     (whole,) = judge_task(task)
-    return whole, judge_in_buckets(LocalSpark(), task, width=50)
+    return whole, judge_in_buckets(InProcess(), task, width=50)
 
 
 def test_a_huge_partition_with_questions_about_offsets_is_checked_as_a_whole(
