@@ -224,7 +224,8 @@ def list_differences(history: History) -> list[str]:
     compare("reads contradict each other", versions.is_broken, is_contradictory)
     if not versions.is_broken:
         for level, with_reads in (("read-uncommitted", False), ("read-committed", True)):
-            holds = not any(breaks(identifier, level) for identifier in ids)
+            promised = check_list_append(transactions_of(history), promise=level)
+            holds = not any(breaks(finding.id, level) for finding in promised.findings)
             compare(level, oracle.is_read_committed(history, with_reads=with_reads), holds)
         edges = oracle.list_edges_by_definition(history) | oracle.order_edges(history)
         expected = oracle.cycles_by_enumeration(edges, circular_reads=False)

@@ -180,8 +180,9 @@ def is_read_committed(history: History, *, with_reads: bool) -> bool:
                 own = [x.value for x in last.ops if isinstance(x, Append) and x.key == op.key]
                 if last.id != reader.id and own[-1] != values[-1]:
                     return False
-    ids = [transaction.id for transaction in proven(history)]
-    needed = {(u, v) for u, v in needed if u != v}
+    # Read uncommitted, a read does not show that its writer committed.
+    ids = [t.id for t in proven(history) if with_reads or is_committed(t)]
+    needed = {(u, v) for u, v in needed if u != v and {u, v} <= {*ids}}
     return any(
         all(order.index(u) < order.index(v) for u, v in needed) for order in permutations(ids)
     )

@@ -11,11 +11,11 @@ from checkers.kernels.transactions.edges import PROCESS, REALTIME, RW, WR, WW, G
 from checkers.kernels.transactions.found import Found, Words
 from checkers.kernels.transactions.isolation import (
     KAFKA_READ_COMMITTED,
-    KAFKA_READ_UNCOMMITTED,
     SEPARATE_RULE,
     judged,
     needs_cycle_search,
     promised_snapshots,
+    promises_read_committed,
     require_level,
     split_suffix,
 )
@@ -58,7 +58,7 @@ def check_list_append(
     require_level(promise)
     t = normalised(transactions)
     words = Words(t)
-    history = list_history(t)
+    history = list_history(t, is_read_committed=promises_read_committed(promise))
     found = list_anomalies(history, words)
     edges, reasons = list_edges(history)
     graph = graph_of(t, history.is_node, edges, clock_error_ns)
@@ -100,7 +100,7 @@ def check_log_transactions(
     require_level(promise)
     t = normalised(transactions)
     words = Words(t)
-    is_read_committed = promise != KAFKA_READ_UNCOMMITTED
+    is_read_committed = promises_read_committed(promise)
     history = log_history(t, is_read_committed=is_read_committed)
     found = log_anomalies(
         history, words, is_read_committed=is_read_committed, clock_error_ns=clock_error_ns

@@ -5,11 +5,14 @@ order within a process, "strong-" those that need the order in time.
 
 | level | Adya | forbids in addition |
 |---|---|---|
-| read-uncommitted | PL-1 | G0, and lists or logs that contradict themselves |
-| read-committed | PL-2 | G1a, G1b, G1c, dirty updates |
+| read-uncommitted | PL-1 | G0, and values that nobody wrote or that are there twice |
+| read-committed | PL-2 | G1a, G1b, G1c, dirty updates, reads that disagree about the order of a list |
 | read-atomic | - | contradictions within a transaction, fractured reads |
 | snapshot-isolation | PL-SI | G-single, lost updates |
 | serializable | PL-3 | G2-item |
+
+Two reads that disagree about the order of a list show that one of them returned what was never committed: that is
+G1a (Elle's consistency models), and below read-committed it is allowed.
 
 Snapshot isolation also forbids cycles in which no two anti-dependencies follow each other, as in a long fork.
 They are reported as G2-item. Where that is found, `levels_held` does not know whether snapshot isolation holds; if
@@ -44,7 +47,6 @@ _ALWAYS = frozenset(
         "divergent-value",
         "duplicate",
         "duplicate-elements",
-        "incompatible-order",
         "future-read",
         "G0",
     }
@@ -54,6 +56,7 @@ _COMMITTED = _ALWAYS | {
     "G1b",
     "G1c",
     "dirty-update",
+    "incompatible-order",
     "precommitted-read",
     "aborted-record-visible",
     "circular-reads",
@@ -163,6 +166,11 @@ def promised_snapshots(promise: str) -> int | None:
     return next(s for s in (1, 2, 0) if promise.startswith(_STRENGTHS[s]))
 
 
+def promises_read_committed(promise: str) -> bool:
+    """Returns whether what a committed transaction read has committed, if the promise is kept."""
+    return not promise.endswith("read-uncommitted")
+
+
 def needs_cycle_search(promise: str) -> bool:
     """Returns whether it matters which cycles with anti-dependencies are G-single; Kafka allows all of them."""
     return promise not in _OF_KAFKA
@@ -197,15 +205,18 @@ def levels_held(
     """Returns "holds", "broken" or "unknown" for every level.
 
     Args:
-        findings: Everything that was found.
+        findings: Everything that was found, under a promise of read-committed or more.
         unknown_reasons: Why more may be wrong; if there is any, no level is said to hold.
     """
     held = {}
     ids = [finding.id for finding in findings]
     for level in LEVELS:
-        if any(breaks(identifier, level) for identifier in ids):
+        broken = {split_suffix(identifier)[0] for identifier in ids if breaks(identifier, level)}
+        # A cycle of writes may rest on a dirty read, which does not show that its writer committed.
+        is_sure = promises_read_committed(level) or broken != {"G0"}
+        if broken and is_sure:
             held[level] = "broken"
-        elif unknown_reasons or _may_break_snapshot(ids, level):
+        elif broken or unknown_reasons or _may_break_snapshot(ids, level):
             held[level] = "unknown"
         else:
             held[level] = "holds"

@@ -5,7 +5,7 @@ it, and every other read must be a prefix of it. A committed append that the lon
 later, because nothing is ever removed. That is all that is used; nothing depends on time.
 
 Reads count only if their transaction committed. A transaction of unknown outcome has committed if such a read
-returned one of its values.
+returned one of its values; under read-uncommitted that proves nothing.
 
 Source:
     Kingsbury and Alvaro, Elle (2020) (traceability and recoverability of list-append).
@@ -96,11 +96,12 @@ class ListHistory:
         return np.repeat(np.arange(self.keys), np.diff(self.order_start))
 
 
-def list_history(t: Transactions) -> ListHistory:
+def list_history(t: Transactions, *, is_read_committed: bool = True) -> ListHistory:
     """Returns what the reads of a history show.
 
     Args:
         t: The history, normalised.
+        is_read_committed: Whether a read proves that what it returned has committed.
 
     Raises:
         HistoryError: Two appends put the same value into one list.
@@ -129,9 +130,10 @@ def list_history(t: Transactions) -> ListHistory:
     known = np.flatnonzero(order_write >= 0)[::-1]  # the first of repeated values is written last
     position[order_write[known]] = known - order_start[order_key[known]]
     is_node = t.outcome == COMMITTED
-    seen = np.concatenate([order_write, loose_write])
-    seen_in = writes.transaction[seen[seen >= 0]]
-    is_node[seen_in[t.outcome[seen_in] == UNKNOWN]] = True
+    if is_read_committed:
+        seen = np.concatenate([order_write, loose_write])
+        seen_in = writes.transaction[seen[seen >= 0]]
+        is_node[seen_in[t.outcome[seen_in] == UNKNOWN]] = True
     return ListHistory(
         t=t,
         writes=writes,

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from checkers.kernels.transactions.check import check_list_append
-from checkers.kernels.transactions.columns import Append, Read, Transaction, transactions_of
+from checkers.kernels.transactions.check import check_list_append, check_log_transactions
+from checkers.kernels.transactions.columns import Append, Poll, Read, Transaction, transactions_of
 from checkers.kernels.transactions.isolation import (
     KAFKA_READ_COMMITTED,
     KAFKA_READ_UNCOMMITTED,
@@ -38,6 +38,8 @@ def test_every_level_judges_every_anomaly(identifier: str) -> None:
         ("G0-process", "serializable", "strong-session-read-uncommitted"),
         ("G0-realtime", "strong-session-serializable", "strong-read-uncommitted"),
         ("G1a", "strong-read-uncommitted", "read-committed"),
+        ("incompatible-order", "strong-read-uncommitted", "read-committed"),
+        ("duplicate-elements", None, "read-uncommitted"),
         ("fractured-read", "strong-read-committed", "read-atomic"),
         ("G-single", "strong-read-atomic", "snapshot-isolation"),
         ("G2-item", "strong-snapshot-isolation", "serializable"),
@@ -81,6 +83,54 @@ def test_the_levels_that_hold_are_named() -> None:
     valid = check_list_append(transactions_of([ONE, READER]))
     assert set(levels_held(valid.findings, valid.unknown_reasons).values()) == {"holds"}
     assert set(levels_held((), ("a reason",)).values()) == {"unknown"}
+
+
+CYCLE_OF_WRITES = (
+    Transaction(id=1, ops=(Append("x", 1), Append("y", 1))),
+    Transaction(id=2, ops=(Append("x", 2), Append("y", 2))),
+    Transaction(id=3, ops=(Read("x", (1, 2)), Read("y", (2, 1)))),
+)
+
+
+@pytest.mark.parametrize("strength", ["", "strong-session-", "strong-"])
+@pytest.mark.parametrize(
+    ("outcome", "base", "is_forbidden"),
+    [
+        ("committed", "read-uncommitted", True),
+        ("unknown", "read-uncommitted", False),
+        ("unknown", "read-committed", True),
+    ],
+)
+def test_an_uncommitted_read_does_not_show_that_its_writer_committed(
+    outcome: str, base: str, is_forbidden: bool, strength: str
+) -> None:
+    first, *rest = CYCLE_OF_WRITES
+    history = [replace(first, outcome=outcome), *rest]
+    report = check_list_append(transactions_of(history), promise=strength + base)
+    assert (Judgement.FORBIDDEN in {one.judgement for one in report.findings}) == is_forbidden
+    assert report.coverage["transactions_proven"] == (
+        outcome == "unknown" and base == "read-committed"
+    )
+
+
+def test_a_cycle_of_writes_may_rest_on_an_uncommitted_read() -> None:
+    report = check_list_append(transactions_of(CYCLE_OF_WRITES))
+    held = levels_held(report.findings, report.unknown_reasons)
+    assert held["read-uncommitted"] == "unknown"
+    assert held["read-committed"] == "broken"
+    again = [Transaction(id=1, ops=(Append("x", 1),)), Transaction(id=2, ops=(Read("x", (1, 1)),))]
+    report = check_list_append(transactions_of(again))
+    assert levels_held(report.findings, report.unknown_reasons)["read-uncommitted"] == "broken"
+
+
+def test_a_consumer_without_isolation_does_not_show_that_a_transaction_committed() -> None:
+    history = [
+        Transaction(id=1, ops=(Append("a", 1, offset=0),), outcome="unknown"),
+        Transaction(id=2, ops=(Poll((("a", 0, 1),)),)),
+    ]
+    for promise, proven in (("read-uncommitted", 0), ("read-committed", 1)):
+        report = check_log_transactions(transactions_of(history), promise=promise)
+        assert report.coverage["transactions_proven"] == proven
 
 
 LONG_FORK = (

@@ -190,6 +190,27 @@ SKEW = """
 """
 
 
+@pytest.mark.parametrize("outcome", ["fail", "info"])
+@pytest.mark.parametrize(
+    ("later", "promise", "validity"),
+    [
+        ("[2]", "read-uncommitted", "valid"),
+        ("[2]", "read-committed", "invalid"),
+        ("[2 2]", "read-uncommitted", "invalid"),
+    ],
+)
+def test_an_uncommitted_read_may_return_what_is_rolled_back(
+    judge, outcome, later, promise, validity
+):
+    text = edn(
+        ("txn", "[[:append :x 1]]", outcome, "[[:append :x 1]]"),
+        ("txn", "[[:r :x nil]]", "ok", "[[:r :x [1]]]"),
+        ("txn", "[[:append :x 2]]", "ok", "[[:append :x 2]]"),
+        ("txn", "[[:r :x nil]]", "ok", f"[[:r :x {later}]]"),
+    )
+    assert judge(text, promise=promise)[0] == validity
+
+
 def test_transactions_of_lists_are_judged_by_what_they_were_promised(judge):
     validity, judged = judge(SKEW)
     assert (validity, judged.model) == ("invalid", "list-append")
