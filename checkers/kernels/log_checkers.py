@@ -14,7 +14,7 @@ from checkers.kernels.findings import Finding
 from checkers.kernels.judging import FindingJudge, options_of
 from checkers.kernels.left_out import NOTHING
 from checkers.kernels.linearizability import PartitionReport, check_tables
-from checkers.kernels.lost_acked import check_losses
+from checkers.kernels.lost_acked import NO_RANGES, check_losses, passed_between_polls
 from checkers.kernels.partition_tables import PartitionTables, derive_once
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import SESSION_CHECKER, RunContext
@@ -55,6 +55,9 @@ class LostAcked:
     def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
         """Checks one partition."""
         report = log_of(tables, context)
+        passed = NO_RANGES
+        if context.sparse_offsets:
+            passed = passed_between_polls(report.history, tables["operations"])
         losses = check_losses(
             report.history,
             report.facts,
@@ -65,6 +68,7 @@ class LostAcked:
             ends_recorded=context.log_ends_recorded,
             sent_twice=context.at_least_once,
             clock_error_ns=context.clock_error_ns,
+            passed=passed,
         )
         return CheckerReport(
             findings=_judged(losses.findings, tables, context),

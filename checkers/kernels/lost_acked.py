@@ -11,6 +11,9 @@ An acknowledged record that they do not contain is
 
 An append that was acknowledged without an offset is lost if complete final reads do not contain it.
 
+In a sparse log the final reads also went over offsets that hold no record: those between two final polls of one
+process that follow each other.
+
 Whether a loss is a broken promise, excused by a flagged election or allowed by acks=1 is not decided here.
 """
 
@@ -18,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from checkers.kernels.claims import ClaimReader
 from checkers.kernels.elections import Elections
@@ -32,10 +36,14 @@ from checkers.kernels.history import (
     Bools,
     PartitionHistory,
 )
+from checkers.kernels.refusals import int_column
 
 PASSED_OVER, REUSED, BEYOND_END, UNKNOWN, NOWHERE, LOG_GONE = 0, 1, 2, 3, 4, 5
 """How a record is known to be gone: the final reads went past it; its offset belongs to another record; the log
 now ends below it; not known; its offset is not known, and it is at none; the log itself is gone."""
+
+
+NO_RANGES: tuple[I64, I64] = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +81,7 @@ def final_log(
     phase_complete: bool = True,
     ends_recorded: bool = True,
     sent_twice: bool = False,
+    passed: tuple[I64, I64] = NO_RANGES,
 ) -> FinalLog:
     """Returns what the final phase showed of the log.
 
@@ -84,6 +93,7 @@ def final_log(
             acknowledged or read.
         sent_twice: Whether producers without idempotence sent appends again. A copy that stays then does not
             replace the record that was acknowledged.
+        passed: Ranges [start, stop) that the final reads went over without a record (`passed_between_polls`).
     """
     final = history.poll_final & history.poll_ok
     present = np.zeros(len(history.append_op), dtype=np.bool_)
@@ -107,8 +117,8 @@ def final_log(
     requested = history.poll_position[polls]
     start = np.where(requested >= 0, np.minimum(requested, history.poll_last[polls]), first[polls])
     starts, stops = merged(
-        np.concatenate((start, history.left_out.final_start)),
-        np.concatenate((history.poll_last[polls] + 1, history.left_out.final_stop)),
+        np.concatenate((start, history.left_out.final_start, passed[0])),
+        np.concatenate((history.poll_last[polls] + 1, history.left_out.final_stop, passed[1])),
     )
     end = int(history.end_offset[history.end_final].max(initial=history.left_out.final_end))
     asked_ns = history.end_inv[history.end_final].max(initial=history.left_out.final_end_asked_ns)
@@ -139,6 +149,32 @@ def _is_copy(history: PartitionHistory) -> Bools:
     elsewhere = history.append_offset[append] != history.record_offset
     is_copy: Bools = (append >= 0) & (history.append_status[append] == OK_AT) & elsewhere
     return is_copy
+
+
+def passed_between_polls(history: PartitionHistory, operations: pa.Table) -> tuple[I64, I64]:
+    """Returns the ranges [start, stop) between final polls of one process that follow each other.
+
+    A consumer moves past markers, and past records that it must not return, without a record to show for it; only the
+    position of its next poll shows how far it got. Any other poll in between may have returned records that do
+    not count, so nothing is known then.
+
+    Args:
+        history: One partition.
+        operations: Its rows, in any order.
+    """
+    op, process = int_column(operations, "op_index"), int_column(operations, "process")
+    by_op = np.argsort(op)
+    process = process[by_op][np.searchsorted(op[by_op], history.poll_op)]
+    reach = np.where(history.poll_last >= 0, history.poll_last + 1, ABSENT)
+    reach = np.maximum(reach, history.poll_position)
+    counts = history.poll_final & history.poll_ok
+    order = np.lexsort((history.poll_op, process))
+    before, after = order[:-1], order[1:]
+    follows = (process[before] == process[after]) & counts[before] & counts[after]
+    follows &= history.poll_res[before] <= history.poll_inv[after]
+    start, stop = reach[before], history.poll_position[after]
+    rows = follows & (start >= 0) & (start < stop)
+    return start[rows], stop[rows]
 
 
 def merged(start: I64, stop: I64) -> tuple[I64, I64]:
@@ -178,6 +214,7 @@ def check_losses(
     ends_recorded: bool = True,
     sent_twice: bool = False,
     clock_error_ns: int = 0,
+    passed: tuple[I64, I64] = NO_RANGES,
 ) -> LossReport:
     """Finds acknowledged and read records that are gone.
 
@@ -191,6 +228,7 @@ def check_losses(
         ends_recorded: Whether log ends were observed.
         sent_twice: See `final_log`.
         clock_error_ns: By how much two clocks of the run may differ; it only ever hides losses.
+        passed: See `final_log`.
 
     Returns:
         Findings `lost-acked-write`, `lost-acked-write-acks1`, `unseen`, `offset-reused` and `visible-regress`.
@@ -205,6 +243,7 @@ def check_losses(
         phase_complete=phase_complete,
         ends_recorded=ends_recorded,
         sent_twice=sent_twice,
+        passed=passed,
     )
     reused, reused_by = _reused(history, facts, final, reader)
     acked = facts.acked

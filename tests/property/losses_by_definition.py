@@ -19,6 +19,7 @@ class Declared:
     log_start_offset: int = 0
     phase_complete: bool = True
     ends_recorded: bool = True
+    sparse: bool = False
 
 
 class Losses:
@@ -48,6 +49,8 @@ class Losses:
             for poll in self.final
             for offset in range(_begin(poll), max(o for o, _ in poll.records) + 1)
         }
+        if declared.sparse:
+            self.passed |= {offset for poll in self.polls for offset in self._moved_over(poll)}
 
     @property
     def ends_seen(self) -> list[tuple[int, int]]:
@@ -60,7 +63,7 @@ class Losses:
     def end_offset(self) -> int:
         """The end of the log in the final phase, -1 if none was seen."""
         ends = [end for _, end in self.ends_seen]
-        ends += [offset + 1 for poll in self.final for offset, _ in poll.records]
+        ends += [offset + 1 for offset in self.passed]
         if not self.declared.ends_recorded:
             offsets = [c.offset for c in self.answered.values() if c.offset is not None]
             offsets += [offset for poll in self.polls for offset, _ in poll.records]
@@ -75,6 +78,15 @@ class Losses:
             and (bool(self.ends_seen) or not self.declared.ends_recorded)
             and all(offset in self.passed for offset in range(self.start, self.end_offset))
         )
+
+    def _moved_over(self, poll: Call) -> range:
+        """Offsets between a final poll and the one before it of the same process, which is final too."""
+        before = [c for c in self.polls if c.process == poll.process and c.op < poll.op]
+        last = max(before, key=lambda call: call.op, default=None)
+        if last is None or not (last.final and poll.final) or poll.inv < self._done(last.op):
+            return range(0)
+        reached = [last.position, *(offset + 1 for offset, _ in last.records)]
+        return range(max(reached), poll.position) if max(reached) >= 0 else range(0)
 
     def instances(self) -> list[Instance]:
         """Returns all of them."""
@@ -183,7 +195,7 @@ class Losses:
                 )
 
     def _done(self, op: int) -> int:
-        return self.appends[op].res or INF_NS
+        return self.calls[op].res or INF_NS
 
 
 def _begin(poll: Call) -> int:

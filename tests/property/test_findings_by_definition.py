@@ -11,7 +11,7 @@ from checkers.kernels.claims import ClaimReader
 from checkers.kernels.elections import Elections
 from checkers.kernels.findings import Finding
 from checkers.kernels.linearizability import Options, check_tables
-from checkers.kernels.lost_acked import LossReport, check_losses
+from checkers.kernels.lost_acked import NO_RANGES, LossReport, check_losses, passed_between_polls
 from harness.history.schema import TABLES
 from tests.property.brute_force import (
     Call,
@@ -181,6 +181,7 @@ def loss_history_of(number: int) -> tuple[list[Call], Declared]:
         log_start_offset=rng.choice((0, 0, 1, 2)),
         phase_complete=rng.random() < 0.9,
         ends_recorded=rng.random() < 0.8,
+        sparse=rng.random() < 0.3,
     )
 
 
@@ -202,6 +203,7 @@ def losses_of(calls: list[Call], declared: Declared) -> LossReport:
         log_start_offset=start,
         phase_complete=declared.phase_complete,
         ends_recorded=declared.ends_recorded,
+        passed=passed_between_polls(report.history, operations) if declared.sparse else NO_RANGES,
     )
 
 

@@ -11,7 +11,7 @@ of transactions. Offsets may have gaps, because the markers of transactions take
 - `assign` and `subscribe` say where a consumer is. After `assign` with `:seek-to-beginning?` it starts at offset
   0, and each poll begins where the last one ended. This is not known after `subscribe` (other members may have
   read), after an operation that is not `ok` (the client may have sought back), or for a new process. An operation
-  with a `:rebalance-log` may skip and repeat records.
+  may skip and repeat records of the keys in its `:rebalance-log`, of all keys if an entry of it names none.
 - `crash` and `debug-topic-partitions` carry no facts about a log.
 
 The final reads are polls of consumers that were assigned with `:seek-to-beginning?`, after the last append. If an
@@ -22,7 +22,7 @@ Source:
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -225,7 +225,7 @@ class KafkaConversion:
                 and _continues(consumer, key, pairs)
             )
             call = _call(operation, key, final=is_final)
-            if _moved(operation):
+            if _moved(operation, key):
                 for run in _runs(pairs):
                     self._tables.poll(call, run)
                 continue
@@ -242,10 +242,11 @@ class KafkaConversion:
         consumer = self._consumers.get(operation.process)
         if consumer is None or not consumer.is_assigned:
             return
-        if _moved(operation):
-            consumer.next_offset.clear()
-        elif operation.outcome == OK:
-            consumer.next_offset.update(inside)
+        if operation.outcome == OK:
+            kept = {
+                key: at for key, at in consumer.next_offset.items() if not _moved(operation, key)
+            }
+            consumer.next_offset = kept | inside
         else:
             consumer.before_failure = consumer.next_offset | consumer.before_failure
             consumer.next_offset = {}
@@ -260,9 +261,21 @@ def _continues(consumer: _Consumer, key: Any, records: list[tuple[int, str]]) ->
     return True
 
 
-def _moved(operation: RecordedOperation) -> bool:
-    """Returns whether partitions were assigned anew meanwhile, so that it may skip and repeat records."""
-    return bool(operation.extra.get("rebalance-log"))
+def _moved(operation: RecordedOperation, key: Any) -> bool:
+    """Returns whether a key was assigned anew meanwhile, so that the operation may skip and repeat its records."""
+    log = operation.extra.get("rebalance-log")
+    if not isinstance(log, tuple | list):
+        return bool(log)
+    named = [_member(entry, "keys") for entry in log]
+    return any(
+        not isinstance(keys, tuple | list | Set) or to_edn(key) in _names(keys) for keys in named
+    )
+
+
+def _member(entry: Any, name: str) -> Any:
+    """Returns a member of a map whose keys are keywords or texts; None if it has none."""
+    members = entry.items() if isinstance(entry, Mapping) else ()
+    return next((value for key, value in members if name_of(key) == name), None)
 
 
 def _runs(records: list[tuple[int, str]]) -> list[list[tuple[int, str]]]:
@@ -310,7 +323,7 @@ def _same_shape(
     )
 
 
-def _names(keys: Sequence[Any]) -> set[str]:
+def _names(keys: Iterable[Any]) -> set[str]:
     return {to_edn(key) for key in keys}
 
 

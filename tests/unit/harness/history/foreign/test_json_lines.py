@@ -268,6 +268,87 @@ def test_a_whole_number_is_the_same_with_a_fraction(read):
     assert list(map(repr, one.argument)) == ["1", "100", "2.5", "0", str(2**53), "1e+300"]
 
 
+def latest(end_offset, invoked_ns, **members):
+    line = {**LOG[4], "end_offset": end_offset, "invoked_ns": invoked_ns}
+    return {**line, "completed_ns": invoked_ns + 1, "final": True} | members
+
+
+A, B, C = append("a", 0, offset=0), append("b", 5, offset=1), append("c", 10, offset=3)
+
+
+@pytest.mark.parametrize(
+    ("lines", "validity"),
+    [
+        ([A, poll([[0, "a"]], 20), poll([], 30, position=2, end_offset=2), latest(2, 40)], "valid"),
+        ([A, poll([[0, "a"]], 20), poll([], 30, position=1, end_offset=2)], "unknown"),
+        ([A, poll([[0, "a"]], 20), latest(2, 40)], "unknown"),
+        ([A, B, poll([[0, "a"]], 20), poll([], 30, position=3, end_offset=3)], "invalid"),
+        ([A, C, poll([[0, "a"]], 20), poll([[3, "c"]], 30, position=3, end_offset=4)], "valid"),
+        ([A, B, C, poll([[0, "a"]], 20), poll([[3, "c"]], 30, position=3)], "invalid"),
+        ([poll([], 20), poll([], 30, position=2, end_offset=2)], "valid"),
+    ],
+    ids=[
+        "a marker at the end",
+        "the last poll is not at the end",
+        "nothing was polled at the end",
+        "a record is gone at the end",
+        "a marker in the middle",
+        "a record is gone in the middle",
+        "nothing but markers",
+    ],
+)
+def test_a_consumer_of_a_sparse_log_moves_past_what_is_no_record(read, lines, validity):
+    final = [line | {"final": True} if line["kind"] == "poll" else line for line in lines]
+    acked = append("z", 0, topic="other", offset=0)
+    more = [acked, poll([[0, "z"]], 20, topic="other", end_offset=1, final=True)]
+    verdict = judge_foreign(read({**HEADER, "sparse": True}, *final, *more)).verdict
+    assert str(verdict.validity) == validity
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        [poll([], 30, position=3, final=True, process=2)],
+        [poll([], 25, position=1), poll([], 30, position=3, final=True)],
+        [
+            poll([], 25, position=1, outcome="fail", final=True),
+            poll([], 30, position=3, final=True),
+        ],
+        [poll([], 20, position=3, final=True)],
+        [poll([], 30, position=3, final=True, partition=1)],
+    ],
+    ids=["of another process", "after a poll", "after a failed poll", "meanwhile", "elsewhere"],
+)
+def test_only_polls_of_one_process_that_follow_each_other_show_what_lies_between(read, second):
+    first = poll([[0, "a"]], 20, final=True)
+    verdict = judge_foreign(read({**HEADER, "sparse": True}, A, B, first, *second)).verdict
+    assert str(verdict.validity) == "unknown"
+    assert [one.id for one in verdict.anomalies] == ["unseen"]
+
+
+@pytest.mark.parametrize(
+    ("acks", "end", "start", "validity"),
+    [
+        (1, {"end_offset": 1}, 0, "valid"),
+        (1, {}, 0, "valid"),
+        (-1, {"end_offset": 1}, 0, "invalid"),
+        (-1, {}, 0, "unknown"),
+        (-1, {"end_offset": 2}, 0, "unknown"),
+        (-1, {"end_offset": 2}, 1, "unknown"),
+        (1, {"end_offset": 2}, 1, "valid"),
+    ],
+)
+def test_an_append_without_an_offset_is_lost_if_it_must_be_in_complete_final_reads(
+    read, acks, end, start, validity
+):
+    # Retention may have removed it only if it was sent before the log was past its start.
+    lines = [append("a", 0 if start else 8, acks=acks), append("b", 5, offset=start)]
+    records = [[start, "b"]]
+    last = poll(records, 20, position=start, final=True, **end)
+    history = read({**HEADER, "log_start_offset": start, "sparse": True}, *lines, last)
+    assert str(judge_foreign(history).verdict.validity) == validity
+
+
 @pytest.mark.parametrize(
     ("final_ns", "late", "problem"),
     [

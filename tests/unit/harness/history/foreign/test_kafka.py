@@ -264,6 +264,40 @@ def test_two_polls_of_one_operation_follow_each_other_unless_partitions_moved(ju
     assert judged(one_poll(moved)) == ("valid", set())
 
 
+@pytest.mark.parametrize(
+    ("moved", "may_skip"),
+    [
+        ("[{:keys [:x]}]", True),
+        ("[{:keys [:y]} {:keys #{:y :x}}]", True),
+        ('[{"keys" (:x)}]', True),
+        ("[{:partitions [0]}]", True),
+        ("[{:keys [:y]} 5]", True),
+        ("[{:keys 5}]", True),
+        ("true", True),
+        ("[{:keys [:y]}]", False),
+        ("[{:keys [] :partitions [0]}]", False),
+        ("[]", False),
+        ("nil", False),
+    ],
+)
+@pytest.mark.parametrize("records", ["[[0 1] [2 3]]", "[[1 2] [0 1]]"])
+def test_only_keys_that_were_assigned_anew_may_be_skipped_or_repeated(
+    judged, records, moved, may_skip
+):
+    line = polled(1, records).replace("}]]}\n", f"}}]] :rebalance-log {moved}}}\n")
+    assert judged(TWO + line + final(ALL))[0] == ("valid" if may_skip else "invalid")
+
+
+def test_a_key_that_was_not_assigned_anew_keeps_its_position(judged):
+    def text(key):
+        extra = f" :rebalance-log [{{:keys [{key}]}}]"
+        first = polled(1, "[[0 1]]").replace("}]]}\n", f"}}]]{extra}}}\n")
+        return TWO + assigned(1, extra=SOUGHT) + first + polled(1, "[[2 3]]") + final(ALL)
+
+    assert judged(text(":x")) == ("valid", set())
+    assert judged(text(":y")) == ("invalid", {"lost-record"})
+
+
 @pytest.mark.parametrize("offset", [-(2**63), -1, 2**62, 2**63 - 1])
 def test_an_impossible_offset_that_was_read_is_an_anomaly(judged, offset):
     text = TWO + assigned(1) + polled(1, f"[[{offset} 3]]") + polled(1, "[[0 1]]") + final(ALL)
