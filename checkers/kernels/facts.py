@@ -130,7 +130,7 @@ def derive_facts(
     Args:
         history: One partition.
         log_start_offset: Facts below it are dropped (retention).
-        sparse: Whether offsets may be missing from the log (transactions, compaction).
+        sparse: Whether offsets may be missing from the log (transactions).
         sent_twice: Whether producers without idempotence sent appends again. The record that was acknowledged with
             acks=1 may then be lost although another one of the same append was read, even at the same offset.
 

@@ -53,7 +53,7 @@ class Options:
     """How to read a history.
 
     Attributes:
-        sparse: Whether offsets may be missing (transactions, compaction).
+        sparse: Whether offsets may be missing (transactions).
         clock_error_ns: Largest difference between two clocks that stamped operations.
         log_start_offset: Facts below it are dropped (retention).
         sent_again: Whether idempotent producers may have sent appends again, to another leader.

@@ -154,9 +154,9 @@ def _is_copy(history: PartitionHistory) -> Bools:
 def passed_between_polls(history: PartitionHistory, operations: pa.Table) -> tuple[I64, I64]:
     """Returns the ranges [start, stop) between final polls of one process that follow each other.
 
-    A consumer moves past markers, and past records that it must not return, without a record to show for it; only the
-    position of its next poll shows how far it got. Any other poll in between may have returned records that do
-    not count, so nothing is known then.
+    A consumer moves past markers, and past records that it must not return, without a record to show for it; only
+    the position of its next poll shows how far it got. Any other poll in between may have returned records that
+    do not count, so nothing is known then.
 
     Args:
         history: One partition.

@@ -5,17 +5,20 @@ replica states and no faults, so nothing excuses a loss. A verdict is unknown if
 both a violation and its absence could rest on that line.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from checkers.expectations import Case, Expectations, judge
 from checkers.kernels.compose import judge_run
+from checkers.kernels.evidence import Evidence
+from checkers.kernels.levels import BROKEN
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
-from harness.contracts.verdict import Validity, Verdict
+from harness.contracts.verdict import Anomaly, Validity, Verdict, Witness
 from harness.history.foreign.events import OK
-from harness.history.foreign.log_tables import LogHistory
+from harness.history.foreign.log_tables import Contradiction, LogHistory
 from harness.history.foreign.read import Declaration, ForeignHistory, Workload
 from harness.runs.foreign_models import ModelOptions, judge_model
 from harness.runs.foreign_transactions import judge_list_append
@@ -119,6 +122,7 @@ def _judge_log(log: LogHistory, declared: Declaration) -> Verdict:
         log_ends_recorded=log.tables["end_offsets_seen"].num_rows > 0,
     )
     verdict = judge_run(log.tables, context)
+    verdict = _with_contradictions(verdict, log, context.log_start_offset)
     if context.log_ends_recorded and not context.log_start_offset:
         # The kernel has judged appends without an offset: final reads up to a log end would contain them.
         return verdict
@@ -130,6 +134,59 @@ def _judge_log(log: LogHistory, declared: Declaration) -> Verdict:
     )
     validity = Validity.INVALID if verdict.validity == Validity.INVALID else Validity.UNKNOWN
     return replace(verdict, validity=validity, reasons=(*verdict.reasons, reason))
+
+
+_SENTENCES = {
+    "future-read": (
+        "op {first} polled the record at offset {offset}, and the same operation sent it only afterwards, as op"
+        " {second}"
+    ),
+    "nonmonotonic-send": (
+        "op {first} was acknowledged at offset {offset}; the same transaction then sent op {second}, which is at"
+        " offset {other}"
+    ),
+}
+
+
+def _with_contradictions(verdict: Verdict, log: LogHistory, log_start_offset: int) -> Verdict:
+    """Returns the verdict with what the order inside of operations shows to be wrong."""
+    evidence = Evidence(log.tables["operations"])
+    found: dict[tuple[str, str], list[Contradiction]] = {}
+    for one in log.contradictions:
+        if one.offset >= log_start_offset:
+            found.setdefault((one.id, one.topic), []).append(one)
+    added = tuple(_contradicted(evidence, ones) for ones in found.values())
+    if not added:
+        return verdict
+    return replace(
+        verdict,
+        validity=Validity.INVALID,
+        reasons=(
+            *(f"{one.id} in {one.topic}-0 ({one.count}): {one.sentence}" for one in added),
+            *verdict.reasons,
+        ),
+        anomalies=(*added, *verdict.anomalies),
+        levels=verdict.levels | {one.level: BROKEN for one in added},
+    )
+
+
+def _contradicted(evidence: Evidence, ones: list[Contradiction]) -> Anomaly:
+    first = min(ones, key=lambda one: (one.first, one.second))
+    case = Case(id=first.id, is_weak=False, is_excused=False, expectations=Expectations())
+    row = judge(case)
+    return Anomaly(
+        id=first.id,
+        level=case.level,
+        topic=first.topic,
+        partition=0,
+        count=len(ones),
+        judgement=row.judgement,
+        rule=row.rule,
+        sentence=_SENTENCES[first.id].format(**asdict(first)),
+        witnesses=tuple(
+            Witness(op_index=op, text=evidence.describe(op)) for op in (first.first, first.second)
+        ),
+    )
 
 
 def _acked_and_unread(tables: dict[str, pa.Table]) -> int:

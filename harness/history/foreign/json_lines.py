@@ -76,7 +76,7 @@ class HistoryLine(
     sparse: Annotated[
         bool,
         Meta(
-            description="Whether offsets of a log may be missing, as with transactions or compaction."
+            description="Whether offsets of a log may be missing, as with transactions, but no record."
         ),
     ] = False
     at_least_once: Annotated[
@@ -156,7 +156,8 @@ class PollLine(
         bool,
         Meta(
             description="Whether it is one of the reads at the end of the run that decide what is lost. It"
-            " begins after every append to the partition has ended."
+            " begins after every append to the partition has ended. In a sparse log a process that polls again"
+            " goes on without seeking: what lies between two of its final polls was read too."
         ),
     ] = False
 

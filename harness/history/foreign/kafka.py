@@ -4,6 +4,11 @@ A key is a partition; the topic gets its name. An operation has several sends an
 becomes one row per partition with the operation's interval: Kafka promises no atomicity across partitions outside
 of transactions. Offsets may have gaps, because the markers of transactions take some.
 
+The micro-operations of one operation happen in their order. Their common interval does not show that, so what
+contradicts it is added to the tables as such: a poll of a value that the operation sends afterwards, and two sends
+of a `txn` to one key whose offsets do not grow. A transactional producer is idempotent, so nothing reorders these;
+without transactions, several requests in flight may be reordered.
+
 - `send` and `txn`: `[:send k v]` is an append; completed, it is `[:send k [offset v]]`, or still `[:send k v]` if
   the offset is unknown. What an `info` operation learned counts only if one of its values was read by an
   operation that is `ok`, as in Jepsen.
@@ -37,7 +42,7 @@ from harness.history.foreign.events import (
     name_of,
     shown,
 )
-from harness.history.foreign.log_tables import Call, LogTables
+from harness.history.foreign.log_tables import Call, Contradiction, LogTables
 
 DATA_FUNCTIONS = frozenset({"send", "poll", "txn"})
 CONSUMER_FUNCTIONS = frozenset({"assign", "subscribe"})
@@ -66,6 +71,22 @@ class _Consumer:
     is_assigned: bool = False
 
 
+@dataclass(slots=True)
+class _Inside:
+    """What the micro-operations of one operation have shown so far. Mutable.
+
+    Attributes:
+        next_offset: Where its next poll of a key begins. This holds under `subscribe` too, unless partitions moved
+            meanwhile.
+        polled: The row and the offset of every record that it polled, by topic and value.
+        sent: The row of the send with the largest offset, and that offset, by topic.
+    """
+
+    next_offset: dict[Any, int] = field(default_factory=dict)
+    polled: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    sent: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
 class KafkaConversion:
     """Adds operations of Jepsen's Kafka workload to tables. Mutable.
 
@@ -73,15 +94,24 @@ class KafkaConversion:
         tables: Where the rows go.
         problems: Where what cannot be interpreted is added.
         acks: What the producers requested: 0, 1 or -1 (all).
+        is_idempotent: Whether producers with transactions are idempotent, as Kafka's are.
 
     Attributes:
         silent: How many operations carry no facts, by function.
     """
 
-    def __init__(self, tables: LogTables, problems: Problems, *, acks: int = -1) -> None:
+    def __init__(
+        self,
+        tables: LogTables,
+        problems: Problems,
+        *,
+        acks: int = -1,
+        is_idempotent: bool = True,
+    ) -> None:
         self._tables = tables
         self._problems = problems
         self._acks = acks
+        self._is_idempotent = is_idempotent
         self._consumers: dict[int, _Consumer] = {}
         self._group = 0
         self.silent: Counter[str] = Counter()
@@ -157,17 +187,20 @@ class KafkaConversion:
                 )
             done = asked or []
         self._group += 1
-        # Positions inside of this operation hold under `subscribe` too, unless partitions moved meanwhile.
-        inside: dict[Any, int] = {}
+        inside = _Inside()
         for at, (name, arguments) in enumerate(done):
             if name == "send":
-                self._send(operation, arguments, asked[at][1] if asked else None)
+                self._send(operation, arguments, asked[at][1] if asked else None, inside)
             else:
                 self._poll(operation, arguments, inside)
-        self._leave(operation, inside)
+        self._leave(operation, inside.next_offset)
 
     def _send(
-        self, operation: RecordedOperation, done: tuple[Any, ...], asked: tuple[Any, ...] | None
+        self,
+        operation: RecordedOperation,
+        done: tuple[Any, ...],
+        asked: tuple[Any, ...] | None,
+        inside: _Inside,
     ) -> None:
         if len(done) != 2:
             self._problems.add(operation.completion_line, "a send needs a key and a value")
@@ -191,16 +224,33 @@ class KafkaConversion:
                 operation.completion_line, f"{shown(offset)} is no offset; a send has 0 or more"
             )
             offset = None
-        self._tables.append(
-            _call(operation, key),
-            to_edn(value),
-            offset=offset,
-            acks=self._acks,
-            group=self._group,
-        )
+        call, text = _call(operation, key), to_edn(value)
+        row = self._tables.append(call, text, offset=offset, acks=self._acks, group=self._group)
+        if operation.outcome != OK:
+            return
+        against: dict[str, tuple[int, int]] = {}
+        if (call.topic, text) in inside.polled:
+            against["future-read"] = inside.polled[call.topic, text]
+        if offset is not None and operation.function == "txn" and self._is_idempotent:
+            before = inside.sent.get(call.topic)
+            if before is not None and before[1] >= offset:
+                against["nonmonotonic-send"] = before
+            else:
+                inside.sent[call.topic] = row, offset
+        for identifier, (first, at) in against.items():
+            self._tables.contradict(
+                Contradiction(
+                    id=identifier,
+                    topic=call.topic,
+                    first=first,
+                    second=row,
+                    offset=at,
+                    other=-1 if offset is None else offset,
+                )
+            )
 
     def _poll(
-        self, operation: RecordedOperation, arguments: tuple[Any, ...], inside: dict[Any, int]
+        self, operation: RecordedOperation, arguments: tuple[Any, ...], inside: _Inside
     ) -> None:
         polled = arguments[0] if arguments else None
         if polled is None:
@@ -227,15 +277,20 @@ class KafkaConversion:
             call = _call(operation, key, final=is_final)
             if _moved(operation, key):
                 for run in _runs(pairs):
-                    self._tables.poll(call, run)
+                    self._note(call, run, self._tables.poll(call, run), inside)
                 continue
-            position = inside.get(key, -1)
-            if key not in inside and operation.outcome == OK:
+            position = inside.next_offset.get(key, -1)
+            if key not in inside.next_offset and operation.outcome == OK:
                 position = consumer.next_offset.get(key, -1)
-            self._tables.poll(call, pairs, position=position)
+            self._note(call, pairs, self._tables.poll(call, pairs, position=position), inside)
             if pairs:
                 last = max(offset for offset, _ in pairs)
-                inside[key] = last + 1 if 0 <= last < OFFSET_MAX else -1
+                inside.next_offset[key] = last + 1 if 0 <= last < OFFSET_MAX else -1
+
+    @staticmethod
+    def _note(call: Call, records: list[tuple[int, str]], row: int, inside: _Inside) -> None:
+        for offset, value in records:
+            inside.polled[call.topic, value] = row, offset
 
     def _leave(self, operation: RecordedOperation, inside: dict[Any, int]) -> None:
         """Moves the process's consumer past what the operation read."""

@@ -6,7 +6,7 @@ in the file, so both are joined at the end. Then operations are numbered in the 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,25 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Contradiction:
+    """Two rows that contradict the order in which one client did both, which their common interval does not show.
+
+    Attributes:
+        id: The anomaly.
+        topic: Where; its partition is 0.
+        first, second: The rows, in the order of the client: at first as they were added, then by `op_index`.
+        offset, other: What the first one showed, and the second one; -1 if it showed nothing.
+    """
+
+    id: str
+    topic: str
+    first: int
+    second: int
+    offset: int
+    other: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogHistory:
     """A log history as tables.
 
@@ -69,11 +88,13 @@ class LogHistory:
         tables: `operations`, `records_read` and `end_offsets_seen`.
         lines: The line of every operation, by `op_index`.
         phantoms: Values that were read but never appended, by the number that stands for them in `records_read`.
+        contradictions: What the order inside of operations shows to be wrong.
     """
 
     tables: dict[str, pa.Table]
     lines: I64
     phantoms: dict[int, str]
+    contradictions: tuple[Contradiction, ...] = ()
 
 
 @dataclass(slots=True)
@@ -136,6 +157,7 @@ class LogTables:
         self._last_end: dict[tuple[str, int], tuple[int, int]] = {}
         self._first_final: dict[tuple[str, int], tuple[int, int]] = {}
         self._zero_ns = 0
+        self._contradictions: list[Contradiction] = []
 
     def append(
         self,
@@ -146,8 +168,8 @@ class LogTables:
         acks: int = -1,
         key: str = "",
         group: int = -1,
-    ) -> None:
-        """Adds an append.
+    ) -> int:
+        """Adds an append and returns its row.
 
         Args:
             call: Who, where and when.
@@ -171,7 +193,7 @@ class LogTables:
         place = call.topic, call.partition
         self._last_end[place] = max(self._last_end.get(place, ended), ended)
         known = offset if call.outcome == "ok" else None
-        self._add(call, "append", acks=acks, sequence=sequence, key=key, offset=known)
+        return self._add(call, "append", acks=acks, sequence=sequence, key=key, offset=known)
 
     def poll(
         self,
@@ -181,8 +203,8 @@ class LogTables:
         position: int = -1,
         end_offset: int | None = None,
         leader_epochs: Sequence[int] | None = None,
-    ) -> None:
-        """Adds a poll with the records (offset, value) that it returned, in their order."""
+    ) -> int:
+        """Adds a poll with the records (offset, value) that it returned, in their order, and returns its row."""
         if end_offset is not None:
             self._end(call, end_offset, "fetch")
         for at, (offset, value) in enumerate(records):
@@ -190,13 +212,19 @@ class LogTables:
             self._reads.add(
                 (self._count, call.topic, call.partition, offset, _joined(call, value), epoch)
             )
-        self._add(call, "poll", position=position, record_count=len(records), end_offset=end_offset)
+        return self._add(
+            call, "poll", position=position, record_count=len(records), end_offset=end_offset
+        )
 
     def latest(self, call: Call, end_offset: int | None) -> None:
         """Adds a request for the end of the log."""
         if end_offset is not None:
             self._end(call, end_offset, "list_offsets")
         self._add(call, "latest", offset=end_offset)
+
+    def contradict(self, contradiction: Contradiction) -> None:
+        """Adds a contradiction between two rows."""
+        self._contradictions.append(contradiction)
 
     def _end(self, call: Call, end_offset: int, source: str) -> None:
         self._ends.add((self._count, call.topic, call.partition, end_offset, source, "", -1))
@@ -213,7 +241,7 @@ class LogTables:
         offset: int | None = None,
         record_count: int = 0,
         end_offset: int | None = None,
-    ) -> None:
+    ) -> int:
         self._operations.add(
             (
                 self._count,
@@ -245,6 +273,7 @@ class LogTables:
         if len(self._new_lines) >= CHUNK_ROWS:
             self._flush_lines()
         self._count += 1
+        return self._count - 1
 
     def _flush_lines(self) -> None:
         self._lines.append(np.array(self._new_lines, dtype=np.int64))
@@ -290,7 +319,13 @@ class LogTables:
             "records_read": in_order("records_read", records),
             "end_offsets_seen": in_order("end_offsets_seen", ends),
         }
-        return LogHistory(tables=tables, lines=lines[order], phantoms=phantoms)
+        contradictions = tuple(
+            replace(one, first=int(number[one.first]), second=int(number[one.second]))
+            for one in self._contradictions
+        )
+        return LogHistory(
+            tables=tables, lines=lines[order], phantoms=phantoms, contradictions=contradictions
+        )
 
     def _refuse_early_final_reads(self, clock_error_ns: int) -> None:
         for (topic, partition), (began_ns, line) in self._first_final.items():

@@ -300,7 +300,13 @@ def _read_pairs(
             not_clients=pairing.not_clients,
         )
     tables = LogTables(source.origin)
-    conversion = KafkaConversion(tables, problems, acks=declaration.acks)
+    conversion = KafkaConversion(
+        tables,
+        problems,
+        acks=declaration.acks,
+        # Whoever states something else states that these producers have no transactions.
+        is_idempotent=declaration.acks == -1 and not declaration.at_least_once,
+    )
     for operation in operations:
         conversion.add(operation)
     return ForeignHistory(

@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from harness.history.foreign.read import Format, Workload, read_history
+from harness.history.foreign.read import Format, Stated, Workload, read_history
 from harness.runs.foreign import judge_foreign
 
 FINAL = """
@@ -414,3 +414,101 @@ def test_a_send_that_completes_with_a_value_of_another_type_is_named(read):
         "line 2: a send of 1 completes as [0 true]; expected [offset value]",
         "line 4: a send of 2 completes as 2.0; expected [offset value]",
     ]
+
+
+def done(asked, result, kind="ok", function="txn"):
+    return (
+        f"{{:process 3 :type :invoke :f :{function} :value [{asked}]}}\n"
+        f"{{:process 3 :type :{kind} :f :{function} :value [{result}]}}\n"
+    )
+
+
+POLL_THEN_SEND = "[:poll {:x RECORDS}] [:send :x [1 2]]"
+
+
+@pytest.mark.parametrize(
+    ("result", "kind", "validity"),
+    [
+        (POLL_THEN_SEND.replace("RECORDS", "[[0 1] [1 2]]"), "ok", "invalid"),
+        (POLL_THEN_SEND.replace("RECORDS", "[[0 1]]"), "ok", "valid"),
+        (POLL_THEN_SEND.replace("RECORDS", "[[0 1] [1 2]]"), "info", "valid"),
+        (POLL_THEN_SEND.replace("[:poll {:x RECORDS}]", "[:poll {:y [[1 2]]}]"), "ok", "invalid"),
+    ],
+    ids=["its own later record", "an earlier record", "not known", "of another key"],
+)
+def test_an_operation_cannot_poll_what_it_sends_afterwards(read, result, kind, validity):
+    text = sent(0, 1, "[0 1]") + done("[:poll] [:send :x 2]", result, kind)
+    verdict = judge_foreign(read(text + final("[[0 1] [1 2]]"))).verdict
+    assert str(verdict.validity) == validity
+    is_other_key = ":y" in result
+    assert ("future-read" in {one.id for one in verdict.anomalies}) == (
+        validity == "invalid" and not is_other_key
+    )
+
+
+def test_an_operation_may_poll_what_it_has_sent(judged):
+    text = done("[:send :x 2] [:poll]", "[:send :x [0 2]] [:poll {:x [[0 2]]}]")
+    assert judged(text + final("[[0 2]]")) == ("valid", set())
+
+
+def test_what_contradicts_the_order_inside_of_an_operation_is_named(read):
+    text = done(
+        "[:poll] [:send :x 1] [:send :x 2] [:send :x 3]",
+        "[:poll {:x [[2 1]]}] [:send :x [2 1]] [:send :x [0 2]] [:send :x [1 3]]",
+    ) + final("[[0 2] [1 3] [2 1]]")
+    judged = judge_foreign(read(text))
+    verdict = judged.verdict
+    forbidden = [one for one in verdict.anomalies if one.judgement == "forbidden"]
+    assert [(one.id, one.topic, one.partition, one.count, one.sentence) for one in forbidden] == [
+        (
+            "future-read",
+            ":x",
+            0,
+            1,
+            "op 0 polled the record at offset 2, and the same operation sent it only afterwards, as op 1",
+        ),
+        (
+            "nonmonotonic-send",
+            ":x",
+            0,
+            2,
+            "op 1 was acknowledged at offset 2; the same transaction then sent op 2, which is at offset 0",
+        ),
+    ]
+    assert verdict.reasons[0].startswith("future-read in :x-0 (1): op 0 polled")
+    assert verdict.levels["order"] == "broken"
+    assert [(number, line) for number, line, _ in judged.named][:3] == [(0, 1), (1, 1), (2, 1)]
+    below = judge_foreign(read(text, stated=Stated(log_start_offset=3))).verdict
+    assert not [one for one in below.anomalies if one.judgement == "forbidden"]
+
+
+@pytest.mark.parametrize(
+    ("function", "offsets", "stated", "validity"),
+    [
+        ("txn", (1, 0), Stated(), "invalid"),
+        ("txn", (0, 1), Stated(), "valid"),
+        ("send", (1, 0), Stated(), "valid"),
+        ("txn", (1, 0), Stated(acks=1), "valid"),
+        ("txn", (1, 0), Stated(at_least_once=True), "valid"),
+    ],
+)
+def test_a_transaction_does_not_reorder_what_it_sends(read, function, offsets, stated, validity):
+    one, other = offsets
+    text = done(
+        "[:send :x 1] [:send :x 2]", f"[:send :x [{one} 1]] [:send :x [{other} 2]]", "ok", function
+    )
+    records = sorted([(one, 1), (other, 2)])
+    text += final("[" + " ".join(f"[{offset} {value}]" for offset, value in records) + "]")
+    verdict = judge_foreign(read(text, stated=stated)).verdict
+    assert str(verdict.validity) == validity
+
+
+@pytest.mark.parametrize(
+    ("first", "records"),
+    [("[:send :x 1]", "[[0 2] [1 1]]"), ("[:send :y [1 1]]", "[[0 2]]")],
+    ids=["without an offset", "of another key"],
+)
+def test_only_known_offsets_of_one_key_can_be_out_of_order(judged, first, records):
+    asked = first.replace("[1 1]", "1") + " [:send :x 2]"
+    text = done(asked, first + " [:send :x [0 2]]") + final(records)
+    assert "nonmonotonic-send" not in judged(text)[1]
