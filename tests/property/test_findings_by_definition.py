@@ -177,12 +177,22 @@ def loss_history_of(number: int) -> tuple[list[Call], Declared]:
         read = Call(op=50, kind="poll", process=9, inv=190, res=195, position=0, records=records)
         final = replace(read, final=True, end=max(0, end) if rng.random() < 0.7 else None)
         calls.append(final)
-    return calls, Declared(
+    declared = Declared(
         log_start_offset=rng.choice((0, 0, 1, 2)),
         phase_complete=rng.random() < 0.9,
         ends_recorded=rng.random() < 0.8,
         sparse=rng.random() < 0.3,
     )
+    if declared.sparse:
+        position = 0
+        for op in (51, 52, 53):
+            position += rng.choice((0, 1, 2, 3))
+            inv = 194 + 3 * (op - 50) - rng.choice((0, 0, 0, 4))
+            process = rng.choice((9, 9, 9, 8))
+            poll = Call(op=op, kind="poll", process=process, inv=inv, res=inv + 1)
+            known = rng.choice((position, position, position, -1))
+            calls.append(replace(poll, position=known, final=rng.random() < 0.8))
+    return calls, declared
 
 
 def losses_of(calls: list[Call], declared: Declared) -> LossReport:
