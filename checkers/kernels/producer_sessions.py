@@ -17,6 +17,15 @@ acknowledgement of the second one makes that certain. Without one, it may have b
 any time, so every election up to the last read is an excuse. There is one exception: nothing precedes a record
 at offset 0, so a read of it shows a gap at once. Records out of sequence are excused as well if the first of
 them was lost excusably before the second one was established (`excuses`).
+
+An election after faults destroyed what only one replica had (`elections`) is such an excuse too, for what was sent
+while that replica was alone and before the fault was over. It is undecided for what may have been sent before.
+
+What a leader has in its log it knows, whoever was elected before: it reads its log when it begins. So nothing
+excuses a gap if a record of the session from before the gap is below the second record in one log, and nothing
+excuses records out of sequence that are both in one log. One final poll shows one log, and so do the final polls
+that were served in one leader epoch. If other final polls show the two records, the first one may have gone
+between these polls, which is undecided.
 """
 
 from collections.abc import Mapping
@@ -27,12 +36,12 @@ import pyarrow as pa
 
 from checkers.anomalies import ANOMALIES
 from checkers.expectations import Case, judge
-from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Elections
+from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Election, Elections
 from checkers.kernels.evidence import Evidence, sentence
 from checkers.kernels.excuses import Excuses
 from checkers.kernels.facts import Facts
 from checkers.kernels.findings import Finding, finding
-from checkers.kernels.history import I64, INF_NS, INFO, OK_AT, Bools, PartitionHistory
+from checkers.kernels.history import I64, INF_NS, INFO, OK_AT, Bools, PartitionHistory, lookup
 from checkers.kernels.judging import expectations_of
 from checkers.kernels.log_checkers import LOG_TABLES, elections_of, log_of, reader_of
 from checkers.kernels.lost_acked import FinalLog, final_log
@@ -153,14 +162,15 @@ class IdempotentProducer:
             log_start_offset=context.log_start_offset,
             phase_complete=context.final_phase_complete,
         )
-        evidence = Evidence(tables["operations"])
         findings: list[CheckerFinding] = []
         for found in (check_session_order(history, facts), check_gaps(history, facts, final)):
             if found.count:
                 elections = elections_of(tables, context)
                 excuses = Excuses(history, reader_of(tables, context), elections, report.findings)
                 outcome = excuses.fates(found).outcome
-                findings += _judged(found, history, elections, evidence, context, outcome)
+                findings += _judged(
+                    found, history, elections, tables["operations"], context, outcome
+                )
         return CheckerReport(findings=tuple(findings))
 
 
@@ -171,19 +181,19 @@ def _judged(
     found: Finding,
     history: PartitionHistory,
     elections: Elections,
-    evidence: Evidence,
+    operations: pa.Table,
     context: RunContext,
     outcome: Any,
 ) -> list[CheckerFinding]:
+    evidence = Evidence(operations)
     by_ns, last_ns = _in_the_log_by(found, history)
-    error_ns = context.clock_error_ns
     for election in elections.elections:
-        if election.may_excuse:
-            early_ns, late_ns = election.at_ns - error_ns, election.at_ns + error_ns
-            perhaps = (found.since_ns <= late_ns) & (early_ns <= last_ns)
-            outcome[perhaps] = np.maximum(outcome[perhaps], UNDECIDED)
-            if election.excuses:
-                outcome[(found.since_ns <= early_ns) & (late_ns <= by_ns)] = EXCUSED
+        explained = _explained(found, election, by_ns, last_ns, context.clock_error_ns)
+        outcome = np.maximum(outcome, explained)
+    rows = np.flatnonzero(outcome > UNEXCUSED)
+    if len(rows):
+        best = _best_outcome(found.take(rows), history, operations)
+        outcome[rows] = np.minimum(outcome[rows], best)
     findings = []
     for result in (UNEXCUSED, EXCUSED, UNDECIDED):
         rows = np.flatnonzero(outcome == result)
@@ -210,6 +220,72 @@ def _judged(
             )
         )
     return findings
+
+
+def _explained(found: Finding, election: Election, by_ns: I64, last_ns: I64, error_ns: int) -> I64:
+    """Returns what one election means for each instance, if it lost what the leader before it knew.
+
+    Args:
+        found: The instances.
+        election: The election.
+        by_ns: When the second record was certainly there, for the first time.
+        last_ns: For the last time.
+        error_ns: Largest difference between two clocks.
+    """
+    since_ns = found.since_ns
+    early_ns, late_ns = election.at_ns - error_ns, election.at_ns + error_ns
+    perhaps = (since_ns <= late_ns) & (early_ns <= last_ns)
+    certain = (since_ns <= early_ns) & (late_ns <= by_ns)
+    outcome = np.full(found.count, UNEXCUSED, dtype=np.int64)
+    if election.may_excuse:
+        outcome[perhaps] = UNDECIDED
+        if election.excuses:
+            outcome[certain] = EXCUSED
+    for alone in election.alone:
+        may_be_lost = perhaps & (since_ns - error_ns <= alone.until_ns)
+        outcome[may_be_lost] = np.maximum(outcome[may_be_lost], UNDECIDED)
+        is_alone = (since_ns - error_ns >= alone.since_ns) & (since_ns + error_ns <= alone.until_ns)
+        outcome[certain & is_alone] = EXCUSED
+    return outcome
+
+
+def _best_outcome(found: Finding, history: PartitionHistory, operations: pa.Table) -> I64:
+    """Returns the best that elections can make of each instance, by what was in one log with its second record."""
+    rows = np.flatnonzero(
+        history.record_trusted & (history.record_poll >= 0) & (history.record_append >= 0)
+    )
+    rows = rows[history.poll_final[history.record_poll[rows]]]
+    rows = rows[history.append_acks[history.record_append[rows]] == ACKS_ALL]
+    append, offset = history.record_append[rows], history.record_offset[rows]
+    poll, process = history.record_poll[rows], history.append_process[append]
+    epoch = _epochs_of(history.poll_op[poll], operations)
+    best = np.full(found.count, EXCUSED, dtype=np.int64)
+    first, second = (history.append_at(ops) for ops in (found.first, found.second))
+    for row in range(found.count):
+        later = np.flatnonzero(append == second[row])
+        if found.id == "producer-gap":
+            later = later[offset[later] == offset[later].min(initial=INF_NS)]
+            below = (process == history.append_process[first[row]]) & (append < first[row])
+            earlier = np.flatnonzero(below & (offset < offset[later].min(initial=INF_NS)))
+        else:
+            later = later[offset[later] == found.other[row]]
+            earlier = np.flatnonzero((append == first[row]) & (offset == found.offset[row]))
+            if found.offset[row] == found.other[row]:
+                continue  # one log has one record at an offset
+        if not len(later) or not len(earlier):
+            continue
+        of_one_epoch = epoch[later][epoch[later] >= 0]
+        is_one_log = np.isin(poll[earlier], poll[later]) | np.isin(epoch[earlier], of_one_epoch)
+        best[row] = UNEXCUSED if is_one_log.any() else UNDECIDED
+    return best
+
+
+def _epochs_of(polls: I64, operations: pa.Table) -> I64:
+    """Returns the leader epoch in which each poll was served, -1 if it is not known."""
+    op = operations.column("op_index").to_numpy()
+    order = np.argsort(op, kind="stable")
+    epoch: I64 = operations.column("leader_epoch").to_numpy().astype(np.int64)
+    return epoch[order[lookup(op[order])(polls)]]
 
 
 def _in_the_log_by(found: Finding, history: PartitionHistory) -> tuple[I64, I64]:

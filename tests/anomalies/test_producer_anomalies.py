@@ -124,7 +124,7 @@ UNANSWERED = [sent(0, 1, None), sent(1, 2, None)]
 SEEN_AT_0 = [*UNANSWERED, read(5, 20, 1), *final_read(80, 1)]
 OF_OTHER = Call(op=9, kind="append", process=8, inv=3, res=4, offset=0)
 SEEN_AT_1 = [*UNANSWERED, OF_OTHER, read(5, 20, 9, 1), *final_read(80, 9, 1)]
-TWISTED = [sent(0, 1, 1, until=500), sent(1, 2, None), read(5, 20, 1, 0), *final_read(80, 1, 0)]
+TWISTED = [sent(0, 1, 1, until=500), sent(1, 2, None), read(5, 20, 1), *final_read(80, 1)]
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,9 @@ def test_a_record_that_an_election_lost_excuses_the_order_of_the_next_one() -> N
         (0, (3,), 14, Judgement.EXCUSED),
         (0, (3,), 13, Judgement.FORBIDDEN),
         (1, (0, 3), 37, Judgement.FORBIDDEN),
-        (1, (0, 3), 51, Judgement.EXCUSED),
+        # Whoever accepted op 3 had op 0 in its log.
+        (1, (0, 3), 51, Judgement.FORBIDDEN),
+        (1, (9, 3), 51, Judgement.EXCUSED),
     ],
 )
 def test_a_leader_that_lost_all_of_a_session_knows_nothing_of_it_until_it_has_a_new_record(
@@ -269,7 +271,9 @@ def test_a_leader_that_lost_all_of_a_session_knows_nothing_of_it_until_it_has_a_
 ) -> None:
     """Op 0 is acknowledged at 15 and is lost, or stays. Op 2 is sent at 51 and is not in the log, op 3 is."""
     context = RunContext(checkers=CONTEXT.checkers, elr_on=False, unclean_election_enabled=True)
+    other = Call(op=9, kind="append", process=8, inv=55, res=57, offset=0)
     calls = [sent(0, 14, 0), sent(2, 51, None), sent(3, 60, offset), *final_read(80, *final)]
+    calls += [other] if 9 in final else []
     states = [state(0, 1, [1], epoch=0), state(elected_at, 2, [2], epoch=1, flagged=True)]
     gaps = [a for a in found(calls, context, states=states) if a.id == "producer-gap"]
     assert [(a.judgement, a.count) for a in gaps] == [(judgement, 1)]
@@ -291,3 +295,108 @@ def test_a_gap_near_an_election_is_undecided_if_clocks_differ(
         states[1] = state(far, 2, [2], epoch=1, flagged=True)
         (anomaly,) = found(GAP, context, states=states)
         assert anomaly.judgement == expected
+
+
+UNCLEAN = RunContext(checkers=CONTEXT.checkers, elr_on=False, unclean_election_enabled=True)
+FLAGGED = [state(0, 1, [1, 2], epoch=0), state(20, 3, [3], epoch=1, flagged=True)]
+AFTER_A_KNOWN_ONE = [sent(0, 1, 0), sent(1, 10, None), sent(2, 30, 1)]
+SWAPPED = [sent(0, 10, None), sent(1, 11, 0, until=41)]
+
+
+def last_polls(*values: int, epochs: tuple[int, ...]) -> list[Call]:
+    """Returns final reads that return one record each."""
+    polls = [
+        replace(read(80 + n, 900 + 2 * n, value, start=n, final=True), epoch=epochs[n])
+        for n, value in enumerate(values)
+    ]
+    return [*polls, final_read(89, *values)[-1]]
+
+
+@pytest.mark.parametrize(("calls", "values"), [(AFTER_A_KNOWN_ONE, (0, 2)), (SWAPPED, (1, 0))])
+def test_a_leader_knows_what_is_in_its_log_whatever_was_elected_before(
+    calls: list[Call], values: tuple[int, ...]
+) -> None:
+    """The election at 20 explains nothing if one log had both records."""
+    for last, judgement in (
+        (final_read(80, *values), Judgement.FORBIDDEN),
+        (last_polls(*values, epochs=(1, 1)), Judgement.FORBIDDEN),
+        # Another leader may have been elected between the polls, or the first one may have been deposed.
+        (last_polls(*values, epochs=(0, 1)), Judgement.UNDECIDED),
+        (last_polls(*values, epochs=(-1, -1)), Judgement.UNDECIDED),
+    ):
+        (anomaly,) = found([*calls, *last], UNCLEAN, states=FLAGGED)
+        assert anomaly.judgement == judgement
+
+
+def test_a_leader_that_has_no_record_of_the_session_from_before_the_gap_knows_nothing() -> None:
+    other = Call(op=9, kind="append", process=8, inv=22, res=23, offset=0)
+    # What is below op 2 is of another session, of the same one without a sequence number, or was sent later.
+    for below in (
+        other,
+        replace(other, process=SESSION, acks=1, op=0, inv=1, res=2),
+        replace(other, process=SESSION, inv=40, res=41),
+    ):
+        calls = [below, sent(1, 10, None), sent(2, 30, 1), *final_read(80, below.op, 2)]
+        gaps = [a for a in found(calls, UNCLEAN, states=FLAGGED) if a.id == "producer-gap"]
+        assert [a.judgement for a in gaps] == [Judgement.EXCUSED]
+    above = [sent(0, 1, None), *AFTER_A_KNOWN_ONE[1:2], sent(2, 30, 0), *final_read(80, 2, 0)]
+    gaps = [a for a in found(above, UNCLEAN, states=FLAGGED) if a.id == "producer-gap"]
+    assert [a.judgement for a in gaps] == [Judgement.EXCUSED]
+
+
+LONE = RunContext(checkers=CONTEXT.checkers, elr_on=False, min_isr=1)
+EMPTIED = [sent(0, 10, None), sent(1, 11, 0, until=41), *final_read(80, 1)]
+
+
+def lone_states(isr: list[int], since: int) -> list[dict[str, Any]]:
+    rows = [
+        state(-9, 1, isr, epoch=0),
+        state(since, 1, [1], epoch=0),
+        state(25, -1, [1], epoch=1),
+        state(30, 1, [1], epoch=2),
+    ]
+    return [{**row, "metadata_offset": n, "min_isr": 1} for n, row in enumerate(rows)]
+
+
+@pytest.mark.parametrize(
+    ("alone_since", "wipe", "judgement"),
+    [
+        (0, {"at": 20, "healed": 22}, Judgement.EXCUSED),
+        (10, {"at": 20, "healed": 22}, Judgement.EXCUSED),
+        # Op 0 may have been sent to a leader that another replica had copied from.
+        (11, {"at": 20, "healed": 22}, Judgement.UNDECIDED),
+        (0, {"at": 9, "healed": 10}, Judgement.EXCUSED),
+        (0, {"at": 8, "healed": 9}, Judgement.FORBIDDEN),
+        (0, {"at": 31, "healed": 32}, Judgement.FORBIDDEN),
+        (0, {"at": 20, "healed": 22, "took_effect": False}, Judgement.FORBIDDEN),
+        (0, {"at": 20, "healed": 22, "took_effect": False, "failed": True}, Judgement.UNDECIDED),
+    ],
+)
+def test_a_fault_that_destroyed_the_only_replica_excuses_a_gap(
+    alone_since: int, wipe: dict[str, Any], judgement: Judgement
+) -> None:
+    """Op 0 is sent at 10, b1 is emptied and elected again at 30, op 1 is acknowledged at 41."""
+    failed = {"failed": wipe.get("failed", False), "took_effect": wipe.get("took_effect", True)}
+    faults = [{**fault(wipe["at"], "wipe", ["b1"], healed=wipe["healed"]), **failed}]
+    states = lone_states([1, 2], alone_since)
+    (anomaly,) = found(EMPTIED, LONE, states=states, faults=faults)
+    assert (anomaly.id, anomaly.judgement) == ("producer-gap", judgement)
+    # Another replica had what was sent, so the election broke a promise.
+    (anomaly,) = found(EMPTIED, LONE, states=lone_states([1, 2], 25), faults=faults)
+    assert anomaly.judgement != Judgement.EXCUSED
+
+
+def test_a_gap_near_a_destroyed_replica_is_undecided_if_clocks_differ() -> None:
+    faults = [fault(20, "wipe", ["b1"], healed=22)]
+    for alone_since, error, judgement in (
+        (7, 3, Judgement.EXCUSED),
+        (8, 3, Judgement.UNDECIDED),
+        (0, 11, Judgement.EXCUSED),
+        (0, 12, Judgement.UNDECIDED),
+    ):
+        context = replace(LONE, clock_error_ns=error)
+        states = lone_states([1, 2], alone_since)
+        if error > 3:
+            states[1]["at_ns"] = -8
+        (anomaly,) = found(EMPTIED, context, states=states, faults=faults)
+        assert anomaly.judgement == judgement, (alone_since, error)
