@@ -1,8 +1,14 @@
 """Whether a run may lawfully have had a leader that lacked committed records."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
+
+
+def may_have_destroyed(fault: Mapping[str, Any]) -> bool:
+    """Returns whether a fault may have destroyed data: if injecting it failed, its effect is not known."""
+    return bool(fault["can_lose_data"] and (fault["took_effect"] or fault["failed"]))
 
 
 def may_lack_records(tables: Mapping[str, pa.Table], *, after_destroyed_data: bool) -> bool:
@@ -15,6 +21,4 @@ def may_lack_records(tables: Mapping[str, pa.Table], *, after_destroyed_data: bo
     """
     if any(tables["partition_states"].column("flagged").to_pylist()):
         return True
-    return after_destroyed_data and any(
-        row["took_effect"] and row["can_lose_data"] for row in tables["faults"].to_pylist()
-    )
+    return after_destroyed_data and any(map(may_have_destroyed, tables["faults"].to_pylist()))

@@ -1,5 +1,6 @@
 """Answers to questions about offsets: the smallest run with each anomaly, and near misses that are valid."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -141,17 +142,79 @@ def test_an_index_belongs_to_one_query() -> None:
 
 
 @pytest.mark.parametrize(("kind", "answer", "anomaly"), WRONG)
-def test_a_leader_that_may_lawfully_lack_records_is_reported_and_not_judged(
+def test_an_answer_of_a_leader_that_may_lawfully_lack_the_record_is_undecided(
     kind: str, answer: dict[str, Any], anomaly: str
 ) -> None:
-    wrong = query(kind, **answer)
-    informational = {anomaly: (1, Judgement.INFORMATIONAL)}
+    wrong = query(kind, **answer, leader_epoch=5)
     flagged = [state(30, 2, [2], epoch=4, flagged=True)]
-    assert found(verdict_of(wrong, states=flagged)) == informational
+    verdict = verdict_of(wrong, states=flagged)
+    assert found(verdict) == {anomaly: (1, Judgement.UNDECIDED)}
+    assert verdict.validity == Validity.UNKNOWN
     power = [fault(30, "power", ["b1"])]
-    assert found(verdict_of(wrong, context=WITHOUT_ELR, faults=power)) == informational
+    verdict = verdict_of(wrong, context=WITHOUT_ELR, faults=power)
+    assert found(verdict) == {anomaly: (1, Judgement.UNDECIDED)}
     assert found(verdict_of(wrong, faults=power))[anomaly][1] == Judgement.FORBIDDEN
     assert found(verdict_of(wrong, context=WITHOUT_ELR))[anomaly][1] == Judgement.FORBIDDEN
+
+
+@pytest.mark.parametrize(
+    ("election_epoch", "leader_epoch", "judgement"),
+    [
+        (3, 3, Judgement.FORBIDDEN),  # it made the leader that had the record
+        (4, 3, Judgement.FORBIDDEN),  # it came after the leader that was asked
+        (4, 4, Judgement.UNDECIDED),
+        (4, 5, Judgement.UNDECIDED),
+        (5, 4, Judgement.FORBIDDEN),
+    ],
+)
+def test_only_a_flagged_election_between_the_poll_and_the_answer_explains_it(
+    election_epoch: int, leader_epoch: int, judgement: Judgement
+) -> None:
+    wrong = query(TIMESTAMP, offset=2, leader_epoch=leader_epoch)
+    states = [
+        state(0, 1, [1, 2], epoch=2),
+        state(10, 2, [2], epoch=election_epoch, flagged=True),
+    ]
+    verdict = verdict_of(wrong, states=states)
+    assert found(verdict) == {"lookup-skips-record": (1, judgement)}
+
+
+@pytest.mark.parametrize(
+    ("at_ns", "healed_ns", "changed", "error_ns", "judgement"),
+    [
+        (41, None, {}, 0, Judgement.UNDECIDED),
+        (42, None, {}, 0, Judgement.FORBIDDEN),
+        (42, None, {}, 1, Judgement.UNDECIDED),
+        # The record was sent at 3.
+        (1, 3, {}, 0, Judgement.UNDECIDED),
+        (1, 2, {}, 0, Judgement.FORBIDDEN),
+        (1, 2, {}, 1, Judgement.UNDECIDED),
+        (30, 31, {"took_effect": False}, 0, Judgement.FORBIDDEN),
+        # Whether it took effect, and whether it is over, is not known.
+        (30, 31, {"took_effect": False, "failed": True}, 0, Judgement.UNDECIDED),
+        (1, 2, {"took_effect": False, "failed": True}, 0, Judgement.UNDECIDED),
+    ],
+)
+def test_only_a_fault_that_may_have_destroyed_the_record_before_the_answer_explains_it(
+    at_ns: int, healed_ns: int | None, changed: dict[str, Any], error_ns: int, judgement: Judgement
+) -> None:
+    context = replace(WITHOUT_ELR, clock_error_ns=error_ns, enabled_faults=())
+    faults = [{**fault(at_ns, "wipe", ["b1"], healed=healed_ns), **changed}]
+    verdict = verdict_of(query(EPOCH, offset=1), context=context, faults=faults)
+    assert found(verdict) == {"epoch-ends-early": (1, judgement)}
+
+
+def test_answers_that_a_leader_explains_are_counted_apart() -> None:
+    rows = [
+        query(TIMESTAMP, query_index=index, offset=2, leader_epoch=epoch)
+        for index, epoch in enumerate((3, 4, 4))
+    ]
+    verdict = verdict_of(*rows, states=[state(30, 2, [2], epoch=4, flagged=True)])
+    assert [(one.count, one.judgement) for one in verdict.anomalies] == [
+        (1, Judgement.FORBIDDEN),
+        (2, Judgement.UNDECIDED),
+    ]
+    assert verdict.validity == Validity.INVALID
 
 
 def test_wrong_answers_are_counted_and_the_first_is_shown() -> None:

@@ -10,21 +10,25 @@ not below p was asked afterwards:
   epoch, tells consumers that the record was truncated (KIP-320), and followers cut their logs there.
 
 Nothing is claimed about a record that the final reads do not return at its offset: it may have been deleted or
-lost, which other checkers judge. Where a flagged election, or without ELR a fault that destroys data, may have
-made a leader that lacks committed records, the answer is reported and not judged.
+lost, which other checkers judge. An answer is undecided if a leader may lawfully have lacked the record for a
+while, until it was sent again: after a flagged election later than p and not later than the leader's epoch, or,
+without ELR, after a fault that may have destroyed the record. That fault was injected before the answer, and not
+over before the record was sent.
 
 Source:
     KIP-79 (offsets by timestamp), KIP-101 and KIP-320 (epochs and truncation).
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from checkers.anomalies import ANOMALIES
 from checkers.kernels.evidence import seconds
-from checkers.kernels.lawful_losses import may_lack_records
+from checkers.kernels.history import INF_NS
+from checkers.kernels.lawful_losses import may_have_destroyed
 from checkers.kernels.queries.validation import rows_of
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import QUERY_CHECKER, RunContext
@@ -36,9 +40,9 @@ EPOCH_ENDS_EARLY = "epoch-ends-early"
 FORBIDDEN = (
     "Forbidden: leaders have every committed record, and these answers are about a committed one"
 )
-NOT_JUDGED = (
-    "Not judged: a leader may lawfully have lacked committed records for a while, because of a flagged election or"
-    " of destroyed data without eligible leader replicas"
+UNDECIDED = (
+    "Undecided: a leader may lawfully have lacked the record for a while, because of a flagged election or of"
+    " destroyed data without eligible leader replicas, and what is recorded does not show whether it did"
 )
 
 NOTHING = -1
@@ -63,17 +67,56 @@ class OffsetQueriesChecker:
             return CheckerReport(coverage={"offset_queries": 0, "offset_queries_judged": 0})
         kept = _kept(tables)
         judged = [row for row in answered if is_judged(row, kept)]
-        is_certain = not may_lack_records(tables, after_destroyed_data=not context.elr_on)
+        lacks = _Lacks(tables, context)
         findings = tuple(
             _finding(identifier, bad, is_certain=is_certain)
             for identifier, is_wrong in ((LOOKUP_SKIPS, _skips), (EPOCH_ENDS_EARLY, _ends_early))
-            if (bad := [row for row in judged if is_wrong(row)])
+            for is_certain in (True, False)
+            if (bad := [r for r in judged if is_wrong(r) and lacks.are_lawful(r) != is_certain])
         )
         coverage = {"offset_queries": len(answered), "offset_queries_judged": len(judged)}
         return CheckerReport(findings=findings, coverage=coverage)
 
 
 OFFSET_QUERIES = OffsetQueriesChecker()
+
+
+class _Lacks:
+    """Which leaders of one partition may lawfully have lacked a record that a poll had returned.
+
+    Args:
+        tables: Those of the partition.
+        context: What the run declares about itself.
+    """
+
+    def __init__(self, tables: Mapping[str, pa.Table], context: RunContext) -> None:
+        self._error_ns = context.clock_error_ns
+        states = rows_of(tables["partition_states"], ("leader_epoch", "flagged"))
+        self._flagged = [epoch for epoch, is_flagged in states if is_flagged]
+        faults = [] if context.elr_on else tables["faults"].to_pylist()
+        self._destroying = [fault for fault in faults if may_have_destroyed(fault)]
+        self._operations = tables["operations"]
+
+    @cached_property
+    def _sent_ns(self) -> dict[int, int]:
+        """When each append was sent."""
+        rows = rows_of(self._operations, ("op_index", "kind", "invoked_ns"))
+        return {op: invoked_ns for op, kind, invoked_ns in rows if kind == OpKind.APPEND}
+
+    def are_lawful(self, row: Row) -> bool:
+        """Returns whether the leader that gave an answer (of `offset_queries`) may have lacked the record."""
+        if any(row["known_epoch"] < epoch <= row["leader_epoch"] for epoch in self._flagged):
+            return True
+        return any(self._may_lack_after(fault, row) for fault in self._destroying)
+
+    def _may_lack_after(self, fault: Row, row: Row) -> bool:
+        if fault["invoked_ns"] - self._error_ns > row["completed_ns"]:
+            return False
+        # Nothing shows that a fault is over whose injection failed.
+        if fault["failed"] or fault["healed_ns"] is None:
+            return True
+        sent_ns = self._sent_ns.get(row["record_value"], -INF_NS)
+        return bool(sent_ns <= fault["healed_ns"] + self._error_ns)
 
 
 def _kept(tables: Mapping[str, pa.Table]) -> set[tuple[int, int]]:
@@ -112,8 +155,8 @@ def _finding(identifier: str, bad: list[Row], *, is_certain: bool) -> CheckerFin
         id=identifier,
         level=kind.level,
         count=len(bad),
-        judgement=Judgement.FORBIDDEN if is_certain else Judgement.INFORMATIONAL,
-        rule=FORBIDDEN if is_certain else NOT_JUDGED,
+        judgement=Judgement.FORBIDDEN if is_certain else Judgement.UNDECIDED,
+        rule=FORBIDDEN if is_certain else UNDECIDED,
         sentence=_sentence(first),
         witnesses=(
             Witness(
