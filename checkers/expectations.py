@@ -36,7 +36,7 @@ class Case:
             replica could commit alone and faults destroyed it.
         expectations: What the run promises.
         is_undecided: That is possible, but an election that excuses nothing may have lost the record as well, or
-            it is not known whether the election was lawful.
+            it is not known whether the election was lawful. Of a recovery: whether it was slow is not known.
     """
 
     id: str
@@ -86,6 +86,15 @@ _OF_GROUPS = frozenset({"committed-offset-regressed", "group-skipped-record", "d
 _OF_SESSIONS = frozenset({"out-of-sequence", "producer-gap"})
 
 MATRIX: tuple[Row, ...] = (
+    Row(
+        name="recovery that cannot be measured",
+        applies=lambda case: case.id == "slow-recovery" and case.is_undecided,
+        judgement=Judgement.UNDECIDED,
+        rule=(
+            "the experiment limits the time that a partition may take to recover (recovery_max_ms); clocks differ"
+            " by more than what is missing, or a fault whose injection failed may have been in force"
+        ),
+    ),
     Row(
         name="recovery",
         applies=lambda case: case.id == "slow-recovery",

@@ -43,7 +43,7 @@ from checkers.kernels.cut_partition import (
     totals_of,
 )
 from checkers.kernels.history import I64, Bools, read_history
-from checkers.kernels.measures import MEASURED, MS, attempts, heals_of, moments_until
+from checkers.kernels.measures import MEASURED, MS, attempts, moments_of, moments_until
 from checkers.kernels.remainder import Kept, Totals, judge_remainder, keep
 from checkers.kernels.slices import GROUPS_MAX, FreeAppends, Part, SliceReport, cut_slice
 from checkers.kernels.suspects import (
@@ -230,14 +230,16 @@ class _Cut:
     ) -> None:
         self.pieces, self.bounds, self.groups, self.width = pieces, bounds, groups, width
         members = tuple(group.members for group in groups)
-        heals = heals_of(faults) if MEASURED in pieces.context.checkers else None
+        since = None
+        if MEASURED in pieces.context.checkers:
+            since = moments_of(faults, pieces.context.clock_error_ns)
         cut = partial(
             _cut,
             pieces=pieces,
             width=width,
             faults=faults,
             members=members,
-            heals=heals,
+            since=since,
             slices=len(bounds),
         )
         lumps = spark.parallelize(bounds, len(bounds)).flatMap(cut)
@@ -339,7 +341,7 @@ def _cut(
     width: int,
     faults: pa.Table,
     members: Sequence[I64],
-    heals: Sequence[int] | None,
+    since: Sequence[int] | None,
     slices: int,
 ) -> list[tuple[int, _Sent] | tuple[int, Part]]:
     """Reads and cuts one slice: its report and its parts, each with its key."""
@@ -354,14 +356,14 @@ def _cut(
         operations, records, ends = (tables[name] for name in CLIENT_TABLES)
         history = read_history(operations, records, ends, changed=changed)
         limit_ns = pieces.context.recovery_max_ms * MS
-        is_limited = heals is not None and limit_ns > 0
+        is_limited = since is not None and limit_ns > 0
         report, parts = cut_slice(
             history,
             log_start_offset=pieces.context.log_start_offset,
             width=width,
             group_polls=[member_polls(tables["operations"], each) for each in members],
-            heals=heals,
-            tried=attempts(operations, heals or (), limit_ns) if is_limited else None,
+            since=since,
+            tried=attempts(operations, since or (), limit_ns) if is_limited else None,
         )
         acked = acked_during_faults(tables["operations"], faults)
         extent = None

@@ -117,7 +117,7 @@ class StoredPartition:
 
     def leaders_hold(self, broker_states: pa.Table) -> bool:
         """Returns whether no leader lowered its high watermark; see `leaders_hold`."""
-        return leaders_hold(self.task, broker_states)
+        return leaders_hold(self.task, broker_states, self.context.clock_error_ns)
 
     def replicas_agree(self, partition_states: pa.Table) -> bool:
         """Returns whether the logs of its replicas are the same; see `replicas_agree`."""
@@ -286,18 +286,19 @@ def acknowledged_offsets(task: Task, ops: I64) -> I64:
     return np.concatenate(found)
 
 
-def leaders_hold(task: Task, broker_states: pa.Table) -> bool:
+def leaders_hold(task: Task, broker_states: pa.Table, clock_error_ns: int = 0) -> bool:
     """Returns whether no leader lowered its high watermark, reading one row group after the other.
 
     Args:
         task: The partition.
         broker_states: Rows of the whole run.
+        clock_error_ns: Largest difference between two clocks.
 
     Raises:
         OSError: A file cannot be read.
         pyarrow.ArrowException: It is damaged.
     """
-    states = LeaderStates(registrations(broker_states))
+    states = LeaderStates(registrations(broker_states), clock_error_ns)
     last_ns = -(2**63)
     for rows in _row_groups(task, "replica_states", wanted_columns("replica_states")):
         at_ns = np.append(last_ns, rows.column("at_ns").to_numpy())

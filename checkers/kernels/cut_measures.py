@@ -8,6 +8,7 @@ maximum over the buckets, once it is known what the buckets above prove.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +18,11 @@ from checkers.kernels.measures import (
     MS,
     POINTS,
     SlowRecovery,
+    all_the_time,
     end_of,
-    heals_of,
     is_acked,
     measured,
+    moments_of,
     moments_until,
     recoveries_by,
     slow_recoveries,
@@ -40,9 +42,9 @@ class SliceMeasures:
         end_ns: When its last operation ended.
 
     Shape:
-        succeeded: per kind ("append", "poll") and heal, when the first operation after it succeeded; infinity if
-            none did.
-        tried: what `attempts` returns; empty without a limit.
+        succeeded: per kind ("append", "poll") and moment of `moments_of`, when the first operation after it
+            succeeded; infinity if none did.
+        tried: what `attempts` returns for these moments; empty without a limit.
     """
 
     end_ns: int
@@ -69,20 +71,20 @@ class BucketMeasures:
 
 
 def measures_of_slice(
-    history: PartitionHistory, heals: Sequence[int], tried: Mapping[str, Bools]
+    history: PartitionHistory, since: Sequence[int], tried: Mapping[str, Bools]
 ) -> SliceMeasures:
     """Returns what one slice knows.
 
     Args:
         history: The slice.
-        heals: When faults were healed.
+        since: What `moments_of` returned.
         tried: What `attempts` returned for them.
     """
     succeeded = {
         "append": history.append_res[is_acked(history)],
         "poll": history.poll_res[history.poll_ok],
     }
-    after = np.array(heals, dtype=np.int64)
+    after = np.array(since, dtype=np.int64)
     return SliceMeasures(
         end_ns=end_of(history),
         succeeded={kind: _first(times, after) for kind, times in succeeded.items()},
@@ -170,8 +172,9 @@ class CutMeasures:
 
     def report(self, context: RunContext) -> CheckerReport:
         """Returns the report of the checker."""
-        heals = heals_of(self.faults)
-        index = {healed_ns: at for at, healed_ns in enumerate(heals)}
+        error_ns = context.clock_error_ns
+        since = moments_of(self.faults, error_ns)
+        index = {since_ns: at for at, since_ns in enumerate(since)}
         succeeded = {
             kind: _least([each.succeeded[kind] for each in self.slices]) for kind in _KINDS
         }
@@ -180,9 +183,8 @@ class CutMeasures:
             first_ns = int(succeeded[kind][index[since_ns]])
             return first_ns - since_ns if first_ns < INF_NS else None
 
-        found = recoveries_by(
-            self.faults, lambda ns: time_to("append", ns), lambda ns: time_to("poll", ns)
-        )
+        after = {kind: partial(time_to, kind) for kind in _KINDS}
+        found = recoveries_by(self.faults, after, error_ns)
         limit_ns = context.recovery_max_ms * MS
         end_ns = end_of_all(self.slices)
         slow: list[SlowRecovery] = []
@@ -191,7 +193,7 @@ class CutMeasures:
                 kind: np.logical_or.reduce([each.tried[kind] for each in self.slices])
                 for kind in _KINDS
             }
-            slow = slow_recoveries(found, tried, limit_ns, end_ns)
+            slow = slow_recoveries(found, all_the_time(tried, since), limit_ns, end_ns, error_ns)
         series = self.moments, np.cumsum(self.changes)
         return measured(found, slow, series, self.lag_ns, context)
 

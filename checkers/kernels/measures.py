@@ -9,6 +9,11 @@ Only one of them can be a finding, and only if the experiment sets `recovery_max
 counts for it if no fault was in force from then until the limit, and if clients tried and went on that long: of
 what was invoked since the heal, something was in progress in every quarter of the time until the limit.
 
+It is undecided if a fault whose injection failed may have disturbed the recovery: nothing shows that it was ever
+over. A heal may also have been earlier or later than the clocks of clients show, by `clock_error_ns`. So it is
+undecided too, unless nothing succeeded since the earliest of these moments until the limit after the latest one,
+and clients tried since the latest one.
+
 Times are milliseconds in the coverage, nanoseconds elsewhere. The size does not depend on the run.
 """
 
@@ -126,26 +131,42 @@ class Recovery:
         append_ns, poll_ns: Time from then to the first acknowledged append and to the first successful poll; None
             if there was none.
         quiet_until_ns: When the next fault began; the moment of the heal if another fault was still in force.
+        certain_until_ns: Likewise, if a fault whose injection failed is in force from then on.
+        perhaps_before: What ("append", "poll") succeeded before the heal, or after it if clocks differ.
     """
 
     healed_ns: int
     append_ns: int | None
     poll_ns: int | None
     quiet_until_ns: int
+    certain_until_ns: int
+    perhaps_before: frozenset[str]
 
 
-def recoveries(history: PartitionHistory, faults: pa.Table) -> list[Recovery]:
+def recoveries(
+    history: PartitionHistory, faults: pa.Table, clock_error_ns: int = 0
+) -> list[Recovery]:
     """Returns what happened after each heal, in order of time."""
     if not heals_of(faults):
         return []
     appended = np.sort(history.append_res[np.flatnonzero(is_acked(history))])
     polled = np.sort(history.poll_res[np.flatnonzero(history.poll_ok)])
-    return recoveries_by(faults, lambda ns: _time_to(appended, ns), lambda ns: _time_to(polled, ns))
+    after = {
+        "append": lambda ns: _time_to(appended, ns),
+        "poll": lambda ns: _time_to(polled, ns),
+    }
+    return recoveries_by(faults, after, clock_error_ns)
 
 
 def heals_of(faults: pa.Table) -> list[int]:
     """Returns when faults were healed, each moment once, in order of time."""
     return sorted({row["healed_ns"] for row in _injected(faults) if row["healed_ns"] is not None})
+
+
+def moments_of(faults: pa.Table, clock_error_ns: int) -> list[int]:
+    """Returns when faults were healed, and the earliest and latest moments of that, in order of time."""
+    errors = (-clock_error_ns, 0, clock_error_ns)
+    return sorted({healed_ns + error for healed_ns in heals_of(faults) for error in errors})
 
 
 def was_in_force(fault: Mapping[str, Any]) -> bool:
@@ -158,15 +179,20 @@ def _injected(faults: pa.Table) -> list[dict[str, Any]]:
     return [row for row in faults.to_pylist() if not row["heals"] and was_in_force(row)]
 
 
-def recoveries_by(faults: pa.Table, append_after: TimeTo, poll_after: TimeTo) -> list[Recovery]:
+def recoveries_by(
+    faults: pa.Table, after: Mapping[str, TimeTo], clock_error_ns: int
+) -> list[Recovery]:
     """Returns what happened after each heal, in order of time.
 
     Args:
         faults: Rows of the run.
-        append_after: The time from a moment to the next acknowledged append.
-        poll_after: The time to the next successful poll.
+        after: The time from a moment (of `moments_of`) to the next acknowledged append ("append"), and to the next
+            successful poll ("poll").
+        clock_error_ns: Largest difference between two clocks.
     """
     rows, found = _injected(faults), []
+    failed = [row["invoked_ns"] for row in faults.to_pylist() if row["failed"] and not row["heals"]]
+    failed_ns = min(failed, default=INF_NS)
     for healed_ns in heals_of(faults):
         begins = [row["invoked_ns"] for row in rows if row["invoked_ns"] > healed_ns]
         is_quiet = all(
@@ -174,12 +200,20 @@ def recoveries_by(faults: pa.Table, append_after: TimeTo, poll_after: TimeTo) ->
             for row in rows
             if row["invoked_ns"] <= healed_ns
         )
+        quiet_until_ns = min(begins, default=INF_NS) if is_quiet else healed_ns
+        since = {kind: time_to(healed_ns - clock_error_ns) for kind, time_to in after.items()}
         found.append(
             Recovery(
                 healed_ns=healed_ns,
-                append_ns=append_after(healed_ns),
-                poll_ns=poll_after(healed_ns),
-                quiet_until_ns=min(begins, default=INF_NS) if is_quiet else healed_ns,
+                append_ns=after["append"](healed_ns),
+                poll_ns=after["poll"](healed_ns),
+                quiet_until_ns=quiet_until_ns,
+                certain_until_ns=min(quiet_until_ns, failed_ns),
+                perhaps_before=frozenset(
+                    kind
+                    for kind, time_ns in since.items()
+                    if time_ns is not None and time_ns <= clock_error_ns
+                ),
             )
         )
     return found
@@ -197,24 +231,25 @@ def _time_to(times: I64, since_ns: int) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowRecovery:
-    """A recovery that took longer than the limit: of appends or of polls, and since when."""
+    """A recovery that took longer than the limit: of appends or polls, since when, and whether that is certain."""
 
     kind: str
     healed_ns: int
     took_ns: int | None
+    is_certain: bool
 
 
-def attempts(operations: pa.Table, heals: Sequence[int], limit_ns: int) -> dict[str, Bools]:
+def attempts(operations: pa.Table, since: Sequence[int], limit_ns: int) -> dict[str, Bools]:
     """Returns when clients tried to append and to poll; appends without acknowledgements show no recovery.
 
     Args:
         operations: Rows of one partition, all or some.
-        heals: Moments.
+        since: Moments.
         limit_ns: How much time after each of them counts.
 
     Shape:
-        Per kind one row per heal and one column per quarter of that time: whether an operation was in progress
-        that had been invoked since the heal.
+        Per kind one row per moment and one column per quarter of that time: whether an operation was in progress
+        that had been invoked since the moment.
     """
     kind = operation_words(operations).kind
     inv = operations.column("invoked_ns").to_numpy()
@@ -222,19 +257,19 @@ def attempts(operations: pa.Table, heals: Sequence[int], limit_ns: int) -> dict[
     is_append = (kind == APPEND) & (operations.column("acks").to_numpy() != 0)
     chosen = {"append": is_append, "poll": kind == POLL}
     return {
-        name: _in_progress(inv[rows], end[rows], heals, limit_ns) for name, rows in chosen.items()
+        name: _in_progress(inv[rows], end[rows], since, limit_ns) for name, rows in chosen.items()
     }
 
 
-def _in_progress(inv: I64, end: I64, heals: Sequence[int], limit_ns: int) -> Bools:
+def _in_progress(inv: I64, end: I64, since: Sequence[int], limit_ns: int) -> Bools:
     order = np.argsort(inv, kind="stable")
     inv, end = inv[order], end[order]
-    found = np.zeros((len(heals), QUARTERS), dtype=np.bool_)
-    for row, healed_ns in enumerate(heals):
-        first = int(np.searchsorted(inv, healed_ns))
+    found = np.zeros((len(since), QUARTERS), dtype=np.bool_)
+    for row, since_ns in enumerate(since):
+        first = int(np.searchsorted(inv, since_ns))
         for quarter in range(QUARTERS):
             from_ns, until_ns = (
-                healed_ns + limit_ns * number // QUARTERS for number in (quarter, quarter + 1)
+                since_ns + limit_ns * number // QUARTERS for number in (quarter, quarter + 1)
             )
             last = int(np.searchsorted(inv, until_ns))
             found[row, quarter] = end[first:last].max(initial=-INF_NS) >= from_ns
@@ -243,28 +278,53 @@ def _in_progress(inv: I64, end: I64, heals: Sequence[int], limit_ns: int) -> Boo
 
 def slow_recoveries(
     found: list[Recovery],
-    tried: Mapping[str, Bools],
+    tried: Mapping[str, Mapping[int, bool]],
     limit_ns: int,
     end_ns: int,
+    clock_error_ns: int,
 ) -> list[SlowRecovery]:
     """Returns the recoveries that took longer than a limit although clients tried and nothing disturbed them.
 
     Args:
         found: What `recoveries` returned.
-        tried: What `attempts` returned for their heals.
+        tried: Per kind whether clients tried all the time from a moment (of `moments_of`) until the limit.
         limit_ns: The limit.
         end_ns: When the last operation of the partition ended; a limit after it was not reached.
+        clock_error_ns: Largest difference between two clocks.
     """
     slow = []
-    for row, each in enumerate(found):
-        until_ns = each.healed_ns + limit_ns
-        if until_ns > min(each.quiet_until_ns, end_ns):
-            continue
+    for each in found:
+        healed_ns = each.healed_ns
+        until_ns = healed_ns + limit_ns
         for kind, took_ns in (("append", each.append_ns), ("poll", each.poll_ns)):
-            is_slow = took_ns is None or took_ns > limit_ns
-            if is_slow and tried[kind][row].all():
-                slow.append(SlowRecovery(kind=kind, healed_ns=each.healed_ns, took_ns=took_ns))
+            passed_ns = INF_NS if took_ns is None else took_ns
+            is_slow = until_ns <= min(each.quiet_until_ns, end_ns) and passed_ns > limit_ns
+            is_certain = (
+                until_ns <= min(each.certain_until_ns, end_ns - clock_error_ns)
+                and passed_ns > limit_ns + clock_error_ns
+                and kind not in each.perhaps_before
+                and tried[kind][healed_ns + clock_error_ns]
+            )
+            if is_certain or (is_slow and tried[kind][healed_ns]):
+                slow.append(
+                    SlowRecovery(
+                        kind=kind, healed_ns=healed_ns, took_ns=took_ns, is_certain=is_certain
+                    )
+                )
     return slow
+
+
+def all_the_time(tried: Mapping[str, Bools], since: Sequence[int]) -> dict[str, dict[int, bool]]:
+    """Returns per kind the moments, and whether clients tried in all quarters since then.
+
+    Args:
+        tried: What `attempts` returned.
+        since: For which moments.
+    """
+    return {
+        kind: {since_ns: bool(row.all()) for since_ns, row in zip(since, quarters, strict=True)}
+        for kind, quarters in tried.items()
+    }
 
 
 class Measures:
@@ -282,12 +342,14 @@ class Measures:
         report = log_of(tables, context)
         history, facts = report.history, report.facts
         end_ns = end_of(history)
-        found = recoveries(history, tables["faults"])
+        error_ns = context.clock_error_ns
+        found = recoveries(history, tables["faults"], error_ns)
         limit_ns = context.recovery_max_ms * MS
         slow: list[SlowRecovery] = []
         if limit_ns:
-            tried = attempts(tables["operations"], [each.healed_ns for each in found], limit_ns)
-            slow = slow_recoveries(found, tried, limit_ns, end_ns)
+            since = moments_of(tables["faults"], error_ns)
+            tried = all_the_time(attempts(tables["operations"], since, limit_ns), since)
+            slow = slow_recoveries(found, tried, limit_ns, end_ns, error_ns)
         series = unseen_series(history, facts, end_ns)
         return measured(found, slow, series, worst_lag_ns(history, facts), context)
 
@@ -320,7 +382,8 @@ def measured(
         "unseen": {"at_ms": (moments // MS).tolist(), "count": unseen.tolist()},
         "recoveries": _slowest(found),
     }
-    findings = (_judged(slow, context),) if slow else ()
+    parts = ([each for each in slow if each.is_certain is certain] for certain in (True, False))
+    findings = tuple(_judged(part, context) for part in parts if part)
     return CheckerReport(findings=findings, coverage={"measures": measures})
 
 
@@ -366,7 +429,13 @@ def _judged(slow: list[SlowRecovery], context: RunContext) -> CheckerFinding:
     when = f"the next {what} only after {duration(worst.took_ns or 0)}"
     if worst.took_ns is None:
         when = f"no {what} afterwards"
-    case = Case(id=SLOW, is_weak=False, is_excused=False, expectations=expectations_of(context))
+    case = Case(
+        id=SLOW,
+        is_weak=False,
+        is_excused=False,
+        is_undecided=not worst.is_certain,
+        expectations=expectations_of(context),
+    )
     row = judge(case)
     return CheckerFinding(
         id=SLOW,

@@ -9,7 +9,9 @@
 
 High watermarks are not compared across a restart. In some releases a broker that is back before its session ends
 leads on in the same epoch, with the high watermark of its last checkpoint. A run that records no restarts at all
-(neither `broker_states` nor `replica_states`) proves nothing about them either.
+(neither `broker_states` nor `replica_states`) proves nothing about them either. Nor does what happened so close to
+a restart that clocks (`clock_error_ns`) do not show which was first. A registration is stamped by another clock
+than the states of a replica, which include its end and its start.
 """
 
 from collections import Counter
@@ -81,10 +83,12 @@ class LeaderStates:
 
     Args:
         registered: What `registrations` returned.
+        clock_error_ns: Largest difference between two clocks; states that close to a registration are left out.
     """
 
-    def __init__(self, registered: Mapping[int, I64]) -> None:
+    def __init__(self, registered: Mapping[int, I64], clock_error_ns: int = 0) -> None:
         self._registered = registered
+        self._clock_error_ns = clock_error_ns
         self._loads: Counter[int] = Counter()
         self._highest: dict[tuple[int, int, int], int] = {}
         self.lowered: list[LoweredHighWatermark] = []
@@ -95,13 +99,19 @@ class LeaderStates:
         at_ns = states.column("at_ns").to_numpy()
         is_new = is_restart(states)
         life = np.zeros(len(broker), dtype=np.int64)
+        certain = np.ones(len(broker), dtype=np.bool_)
         for number in np.unique(broker).tolist():
             rows = np.flatnonzero(broker == number)
             loads = self._loads[number] + np.cumsum(is_new[rows])
             self._loads[number] = int(loads[-1])
             registered = self._registered.get(number, np.empty(0, dtype=np.int64))
-            life[rows] = loads + np.searchsorted(registered, at_ns[rows], side="right")
-        leads = np.flatnonzero(is_word(states.column("role"), "leader"))
+            early, late = (
+                np.searchsorted(registered, at_ns[rows] + error_ns, side="right")
+                for error_ns in (-self._clock_error_ns, self._clock_error_ns)
+            )
+            life[rows] = loads + early
+            certain[rows] = early == late
+        leads = np.flatnonzero(is_word(states.column("role"), "leader") & certain)
         if not len(leads):
             return
         node, life, at_ns = broker[leads], life[leads], at_ns[leads]
@@ -267,7 +277,7 @@ class Replicas:
             )
             if seen:
                 findings.append(_of_clients(seen, Evidence(tables["operations"]), context))
-        states = LeaderStates(registered)
+        states = LeaderStates(registered, context.clock_error_ns)
         if replica_states.num_rows:
             at_ns = replica_states.column("at_ns").to_numpy()
             if bool((at_ns[1:] < at_ns[:-1]).any()):

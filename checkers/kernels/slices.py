@@ -159,7 +159,7 @@ def cut_slice(
     log_start_offset: int,
     width: int,
     group_polls: Sequence[I64] = (),
-    heals: Sequence[int] | None = None,
+    since: Sequence[int] | None = None,
     tried: Mapping[str, Bools] | None = None,
 ) -> tuple[SliceReport, dict[int, Part]]:
     """Judges what a slice can judge, and cuts the rest into parts.
@@ -169,7 +169,7 @@ def cut_slice(
         log_start_offset: Facts below it are dropped.
         width: How many offsets a bucket holds.
         group_polls: For every consumer group, op_index of the polls of its members.
-        heals: When faults were healed; None if no measures are taken.
+        since: What `checkers.kernels.measures.moments_of` returned; None if no measures are taken.
         tried: What `checkers.kernels.measures.attempts` returned for them; None without a limit.
 
     Returns:
@@ -182,7 +182,7 @@ def cut_slice(
     sender, sender_first, sender_last = _senders(history, facts)
     swaps = swaps_of(history, facts, facts.acked)
     report = SliceReport(
-        measures=None if heals is None else measures_of_slice(history, heals, tried or {}),
+        measures=None if since is None else measures_of_slice(history, since, tried or {}),
         counts={**history.counts(), "acked": len(facts.acked)},
         limit=facts.places.limit,
         log_violated=bool(alone - NOT_ABOUT_THE_LOG),
@@ -209,7 +209,7 @@ def cut_slice(
         final_end=int(history.end_offset[history.end_final].max(initial=-1)),
         final_end_asked_ns=int(history.end_inv[history.end_final].max(initial=-1)),
     )
-    return report, _parts(history, facts, width, group_polls, with_times=heals is not None)
+    return report, _parts(history, facts, width, group_polls, with_times=since is not None)
 
 
 def _defects(history: PartitionHistory, findings: Sequence[Finding], start: int) -> I64:

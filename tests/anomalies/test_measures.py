@@ -13,13 +13,16 @@ from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
 from tests.anomalies.runs import MS, Call, append, fault, final_read, read, run
 
 
-def context(limit_ms: int = 0) -> RunContext:
+def context(limit_ms: int = 0, error_ms: int = 0) -> RunContext:
     return RunContext(
-        checkers=(*LOG_CHECKERS, "measures"), acked_during_faults_min=0, recovery_max_ms=limit_ms
+        checkers=(*LOG_CHECKERS, "measures"),
+        acked_during_faults_min=0,
+        recovery_max_ms=limit_ms,
+        clock_error_ns=error_ms * MS,
     )
 
 
-def judged(calls: list[Call], limit_ms: int = 0, **tables: Any) -> Verdict:
+def judged(calls: list[Call], limit_ms: int = 0, error_ms: int = 0, **tables: Any) -> Verdict:
     """Judges calls whose times are milliseconds."""
     scaled = [
         Call(
@@ -31,7 +34,7 @@ def judged(calls: list[Call], limit_ms: int = 0, **tables: Any) -> Verdict:
         )
         for call in calls
     ]
-    return judge_run(run(scaled, **tables), context(limit_ms))
+    return judge_run(run(scaled, **tables), context(limit_ms, error_ms))
 
 
 def measures(verdict: Verdict) -> dict[str, Any]:
@@ -196,6 +199,88 @@ def test_a_recovery_that_never_came_is_the_worst() -> None:
     calls = [append(0, 0, at=1), lost_response(52, 58), *final_read(80, 0)]
     (anomaly,) = slow(judged(calls, 10, faults=[cut(10, 50)]))
     assert "and no append was acknowledged afterwards" in anomaly.sentence
+
+
+@pytest.mark.parametrize(
+    ("error_ms", "first_ms", "judgement"),
+    [
+        (0, 61, Judgement.FORBIDDEN),
+        (1, 61, Judgement.UNDECIDED),
+        (1, 62, Judgement.FORBIDDEN),
+        (5, 65, Judgement.UNDECIDED),
+        (5, 66, Judgement.FORBIDDEN),
+        (5, 60, None),
+    ],
+)
+def test_a_recovery_is_slow_only_if_clocks_cannot_explain_it(
+    error_ms: int, first_ms: int, judgement: Judgement | None
+) -> None:
+    """The heal is at 50, the limit 10."""
+    calls = [
+        append(0, 0, at=5),
+        Call(op=1, kind="append", process=1, inv=55, res=first_ms, offset=1),
+    ]
+    calls += [*(lost_response(at, None, op=at) for at in (50, 51, 55)), *final_read(80, 0, 1)]
+    found = slow(judged(calls, 10, error_ms, faults=[cut(10, 50)]))
+    assert [each.judgement for each in found] == ([judgement] if judgement else [])
+
+
+@pytest.mark.parametrize(
+    ("tried_ms", "succeeded_ms", "ended_ms", "judgement"),
+    [
+        (55, 44, 75, Judgement.FORBIDDEN),
+        (54, 44, 75, Judgement.UNDECIDED),  # perhaps no client tried since the heal
+        (55, 45, 75, Judgement.FORBIDDEN),
+        (55, 46, 75, Judgement.UNDECIDED),  # perhaps it was after the heal
+        (55, 50, 75, Judgement.UNDECIDED),
+        (55, 44, 64, Judgement.UNDECIDED),  # perhaps the run ended before the limit
+        (55, 44, 59, None),
+    ],
+)
+def test_a_heal_may_have_been_earlier_or_later_than_clocks_of_clients_show(
+    tried_ms: int, succeeded_ms: int, ended_ms: int, judgement: Judgement | None
+) -> None:
+    """The heal is at 50, the limit 10, and clocks differ by 5."""
+    calls = [
+        append(0, 0, at=succeeded_ms - 1),
+        lost_response(50, 52),
+        lost_response(tried_ms, ended_ms, op=2),
+        lost_response(50, ended_ms - 1, op=3),
+        Call(op=4, kind="latest", process=4, inv=50, res=ended_ms, offset=1),
+    ]
+    found = slow(judged(calls, 10, 5, faults=[cut(10, 50)]))
+    assert [each.judgement for each in found] == ([judgement] if judgement else [])
+
+
+@pytest.mark.parametrize(
+    ("failed_ms", "judgement"),
+    [(5, Judgement.UNDECIDED), (59, Judgement.UNDECIDED), (60, Judgement.FORBIDDEN)],
+)
+@pytest.mark.parametrize("healed_ms", [None, 6])
+def test_a_fault_whose_injection_failed_may_have_been_in_force_since_then(
+    failed_ms: int, healed_ms: int | None, judgement: Judgement
+) -> None:
+    """The heal is at 50, the limit 10, and the first append is acknowledged at 61."""
+    healed_ns = None if healed_ms is None else max(healed_ms, failed_ms) * MS
+    failed = fault(failed_ms * MS, "cut", ["b2"], healed=healed_ns, took_effect=False)
+    faults = [cut(10, 50), {**failed, "failed": True}]
+    assert [each.judgement for each in slow(judged(SLOW, 10, faults=faults))] == [judgement]
+    # A start that failed leaves nothing behind but a node that is down, which is a fault of its own.
+    faults[1] = {**faults[1], "heals": True}
+    assert [each.judgement for each in slow(judged(SLOW, 10, faults=faults))] == [
+        Judgement.FORBIDDEN
+    ]
+
+
+def test_certain_and_uncertain_recoveries_are_counted_apart() -> None:
+    calls = [append(0, 0, at=5), *(lost_response(each, each + 40, op=each) for each in (50, 150))]
+    calls.append(Call(op=999, kind="latest", process=4, inv=150, res=190, offset=1))
+    failed = {**fault(160 * MS, "cut", ["b2"], took_effect=False), "failed": True}
+    found = slow(judged(calls, 20, faults=[cut(10, 50), cut(100, 150), failed]))
+    assert [(each.judgement, each.count) for each in found] == [
+        (Judgement.FORBIDDEN, 1),
+        (Judgement.UNDECIDED, 1),
+    ]
 
 
 def test_measures_do_not_keep_a_huge_partition_from_being_cut() -> None:

@@ -183,6 +183,25 @@ def test_followers_and_leaders_of_later_epochs_may_have_a_smaller_high_watermark
     assert found([], {}, replicas=[*states, *other]) == (Validity.VALID, [])
 
 
+@pytest.mark.parametrize(
+    ("registered_ns", "error_ns", "count"),
+    [(100, 0, 1), (100, 1, 1), (100, 2, 0), (97, 0, 0), (96, 1, 0), (90, 0, 0), (51, 1, 0)],
+)
+def test_a_state_near_a_registration_may_be_of_the_life_before_or_after_it(
+    registered_ns: int, error_ns: int, count: int
+) -> None:
+    """The smaller high watermark was seen at 98, the larger one at 50."""
+    states = [replica(at, 1, 2, hw=hw, epoch=3, role="leader") for at, hw in ((50, 2), (98, 1))]
+    brokers = [broker(0, 1, "registered"), broker(registered_ns, 1, "registered")]
+    tables = run(CALLS, replicas=states, brokers=brokers)
+    context = RunContext(checkers=(*LOG_CHECKERS, "replicas"), clock_error_ns=error_ns)
+    assert [a.id for a in judge_run(tables, context).anomalies] == [ID] * count
+    # The process that ended stamped its end itself.
+    ended = replica(99, 1, 2, epoch=3, role="offline", cause="down")
+    tables = run(CALLS, replicas=[*states, ended], brokers=brokers[:1])
+    assert [a.id for a in judge_run(tables, context).anomalies] == [ID]
+
+
 def test_states_can_be_followed_in_pieces() -> None:
     rows = [
         replica(at, broker, 9, hw=hw, epoch=epoch, role="leader")

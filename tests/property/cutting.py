@@ -71,7 +71,7 @@ class PartitionInMemory:
         return find_divergence(batches, partition_states, sparse=False) is None
 
     def leaders_hold(self, broker_states: pa.Table) -> bool:
-        states = LeaderStates(registrations(broker_states))
+        states = LeaderStates(registrations(broker_states), self.context.clock_error_ns)
         states.follow(self.tables["replica_states"].sort_by("at_ns"))
         return not states.lowered
 

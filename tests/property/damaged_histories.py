@@ -152,10 +152,13 @@ def with_elections(tables: Tables, rng: random.Random) -> Tables:
 
 
 def with_faults(tables: Tables, rng: random.Random) -> Tables:
-    """Returns a history with three faults, healed or not."""
+    """Returns a history with three faults, healed or not; a fourth one may have failed."""
     end = pc.max(tables["operations"].column("invoked_ns")).as_py()
     faults = [
         fault(rng.randrange(end), "kill", ["b1"], healed=rng.choice((None, rng.randrange(end))))
         for _ in range(3)
     ]
+    if rng.random() < 0.3:
+        failed = fault(rng.randrange(end), "cut", ["b2"], took_effect=False)
+        faults.append({**failed, "failed": True})
     return {**tables, "faults": table("faults", faults)}
