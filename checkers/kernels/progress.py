@@ -6,10 +6,13 @@ members, acknowledge appends and serve reads. If it did not for as long as `stuc
 it is `stuck`:
 
 - *no leader*, although a replica is alive that may lead without losing records;
-- *below min ISR*, although min ISR replicas are alive;
+- *below min ISR*, although min ISR replicas are alive and none of them is still copying what it lacks;
 - *not served*: clients tried all the time, but no append was acknowledged, or no read succeeded;
 - *left out*: a live replica is not in the ISR, and nothing changes, neither its log nor the ISR. A replica whose
   log was never recorded may have received something.
+
+A live replica that copies cannot join the ISR until it has everything. So it does not count while it is outside of
+the ISR, and neither does one whose log was never recorded: fewer than min ISR others promise nothing.
 
 Nothing is claimed where that may be lawful: if the run ended too soon after healing, if clients did not try, if a
 disk was destroyed and its broker did not register again, if every replica that may lead registered after an
@@ -49,6 +52,9 @@ _SERVED = {
     "poll": "poll returned a record",
 }
 """What clients do in the final phase, and what they need."""
+
+_RECEIVES = frozenset({"replicate", "observed", "truncate"})
+"""Why the log of a replica that does not lead changes."""
 
 MS = 1_000_000
 
@@ -139,7 +145,8 @@ class _Partition:
         if all(state["leader"] < 0 for state in lasting):
             return self._no_leader(live)
         min_isr = lasting[-1]["min_isr"]
-        if len(live) < min_isr:
+        able = live - self._may_copy(lasting)
+        if len(able) < min_isr:
             return None
         if any(state["leader"] < 0 for state in lasting):
             # It elects again and again. Why is not recorded, but clients may show that no leader served them.
@@ -150,11 +157,22 @@ class _Partition:
                 form=BELOW_MIN_ISR,
                 since_ns=self._since(lambda state: len(state["isr"]) < state["min_isr"]),
                 sentence=(
-                    f"the ISR {isr} stayed below the min ISR of {min_isr}, although brokers {sorted(live)} with a "
+                    f"the ISR {isr} stayed below the min ISR of {min_isr}, although brokers {sorted(able)} with a "
                     "replica were up and connected"
                 ),
             )
         return self._not_served() or self._left_out(lasting, live)
+
+    def _may_copy(self, lasting: Sequence[Row]) -> set[int]:
+        """Returns the replicas that were outside of the ISR and may have received something in that time."""
+        in_isr = set.intersection(*(set(state["isr"]) for state in lasting))
+        logs = self._tables["replica_states"].select(["at_ns", "broker", "cause"]).to_pylist()
+        still = {row["broker"] for row in logs} - {
+            row["broker"]
+            for row in logs
+            if row["at_ns"] > self._begin_ns and row["cause"] in _RECEIVES
+        }
+        return set(lasting[-1]["replicas"]) - in_isr - still
 
     def _lasting(self) -> list[Row]:
         """Returns the states in which the partition was in the last `stuck_after_ms` of the run."""

@@ -198,6 +198,52 @@ def test_fewer_live_replicas_than_min_isr_promise_nothing() -> None:
     assert form(partition_states=states, broker_states=brokers(*gone)) == ""
 
 
+FIRST = [replica(1, number, 1) for number in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("copying", "expected"),
+    [
+        ([], BELOW_MIN_ISR),
+        ([(150, 2, "replicate")], BELOW_MIN_ISR),
+        ([(150, 2, "replicate"), (150, 3, "replicate")], ""),
+        ([(150, 2, "observed"), (150, 3, "truncate")], ""),
+        ([(150, 2, "replicate"), (140, 3, "replicate")], BELOW_MIN_ISR),
+        ([(150, 2, "replicate"), (141, 3, "replicate")], ""),
+        # The leader writes, and a new epoch moves no log.
+        ([(150, 2, "replicate"), (150, 1, "append")], BELOW_MIN_ISR),
+        ([(150, 2, "replicate"), (150, 3, "role")], BELOW_MIN_ISR),
+        ([(150, 2, "high-watermark"), (150, 3, "load")], BELOW_MIN_ISR),
+    ],
+)
+def test_replicas_that_still_copy_do_not_count_as_enough_for_min_isr(
+    copying: list[tuple[int, int, str]], expected: str
+) -> None:
+    later = [replica(ms * MS, number, 5, cause=cause) for ms, number, cause in copying]
+    assert form(partition_states=[at(50, 1, [1])], replica_states=[*FIRST, *later]) == expected
+
+
+def test_a_replica_that_copied_explains_that_nothing_was_served_before_it_joined_the_isr() -> None:
+    in_vain = [final(0, "append", 105, 150), final(1, "append", 151, 199)]
+    later = [replica(150 * MS, number, 5) for number in (2, 3)]
+    for states, expected in (
+        ([at(50, 1, [1]), at(190, 1, [1, 2])], ""),
+        ([at(50, 1, [1, 2]), at(190, 1, [1, 2, 3])], NOT_SERVED),
+    ):
+        tables = {"partition_states": states, "operations": in_vain}
+        assert form(**tables, replica_states=[*FIRST, *later]) == expected
+        assert form(**tables, replica_states=FIRST) == NOT_SERVED
+
+
+def test_a_replica_without_a_recorded_log_may_be_copying() -> None:
+    states = [at(50, 1, [1])]
+    assert form(partition_states=states, replica_states=FIRST[:2]) == BELOW_MIN_ISR
+    assert form(partition_states=states, replica_states=FIRST[:1]) == ""
+    # Members of the ISR have everything.
+    served = [final(0, "append", 105, None)]
+    assert form(partition_states=GOOD, replica_states=[], operations=served) == NOT_SERVED
+
+
 def test_a_replica_that_still_receives_something_is_not_left_out() -> None:
     states = [at(50, 1, [1, 2])]
     late, early = (replica(ms * MS, 3, 10) for ms in (150, 130))
