@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from checkers.kernels.columns import Columns
+from checkers.kernels.columns import Columns, distinct
 from checkers.kernels.findings import Finding, finding
 from checkers.kernels.history import (
     ABSENT,
@@ -49,7 +49,7 @@ class Places:
     def __init__(self, start: int, limit: int, mentioned: I64 | None = None) -> None:
         self.start = start
         self.limit = limit
-        self._offsets = None if mentioned is None else np.unique(mentioned)
+        self._offsets = None if mentioned is None else distinct(mentioned)
         self.count = limit - start if self._offsets is None else len(self._offsets)
 
     @property
