@@ -49,7 +49,7 @@ class Places:
     def __init__(self, start: int, limit: int, mentioned: I64 | None = None) -> None:
         self.start = start
         self.limit = limit
-        self._offsets = None if mentioned is None else distinct(mentioned)
+        self._offsets: I64 | None = None if mentioned is None else distinct(mentioned)
         self.count = limit - start if self._offsets is None else len(self._offsets)
 
     @property
