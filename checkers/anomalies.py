@@ -86,7 +86,7 @@ _ROWS = (
         "committed-offset-regressed",
         "durability",
         "A consumer group's commit was acknowledged, or reported by the coordinator; afterwards the coordinator"
-        " reported a smaller committed offset that no later or unresolved commit explains.",
+        " reported another committed offset, or none, that no later or unresolved commit explains.",
         "observations",
         _GROUP,
     ),
@@ -167,6 +167,13 @@ _ROWS = (
         "integrity",
         "A record of the final log below a consumer group's committed offset was delivered to no member.",
         "records",
+        _GROUP,
+    ),
+    (
+        "phantom-commit",
+        "integrity",
+        "The coordinator of a consumer group reported a committed offset that no member had sent a commit of.",
+        "observations",
         _GROUP,
     ),
     (

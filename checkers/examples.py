@@ -266,6 +266,17 @@ group p8 commit-acknowledged 1
 group p8 commit-acknowledged 1
 """,
     ),
+    "phantom-commit": _example(
+        """
+group p9 committed-asked
+group p9 committed-seen 1
+""",
+        """
+group p8 commit-sent 1
+group p9 committed-asked
+group p9 committed-seen 1
+""",
+    ),
     "double-ownership": _example(
         """
 group p8 assigned 0 generation 4
@@ -558,6 +569,7 @@ NOT_PRODUCED: dict[str, str] = {
     "input-skipped": f"{_BY_SEARCH} with B-62",
     "input-processed-twice": f"{_BY_SEARCH} with B-59",
     "group-skipped-record": "members commit only what they have processed, and no defect moves a commit forward",
+    "phantom-commit": "coordinators report only what they have written, and no defect invents commits",
     "lookup-skips-record": (
         "schedules of defects do not ask for offsets; random search with `queries_per_s` shows it with LO-1"
         " switched off"

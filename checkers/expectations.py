@@ -69,6 +69,7 @@ _NEVER_EXCUSED = frozenset(
         "corrupt-record",
         "misplaced-record",
         "impossible-offset",
+        "phantom-commit",
         "skipped-offset",
         "torn-fetch",
         "nonmonotonic-poll",
@@ -172,6 +173,17 @@ MATRIX: tuple[Row, ...] = (
         ),
     ),
     Row(
+        name="undecided for a consumer group",
+        applies=lambda case: case.is_undecided and case.id in _OF_GROUPS,
+        judgement=Judgement.UNDECIDED,
+        rule=(
+            "a lawful flagged election may have lost what members received or what the group's coordinator had"
+            " written, or a coordinator that did not know yet that it was replaced may have answered, or the group"
+            " was forgotten while it had no members and no commits; what is recorded does not show whether that"
+            " was so"
+        ),
+    ),
+    Row(
         name="undecided",
         applies=lambda case: case.is_undecided and case.id not in _NEVER_EXCUSED,
         judgement=Judgement.UNDECIDED,
@@ -210,6 +222,12 @@ MATRIX: tuple[Row, ...] = (
         applies=lambda case: case.id == "double-ownership",
         judgement=Judgement.FORBIDDEN,
         rule="in one generation of a consumer group every partition has one owner",
+    ),
+    Row(
+        name="commits of members",
+        applies=lambda case: case.id == "phantom-commit",
+        judgement=Judgement.FORBIDDEN,
+        rule="the coordinator of a consumer group reports as committed what a member committed, and nothing else",
     ),
     Row(
         name="consumer group",

@@ -38,7 +38,6 @@ from checkers.kernels.cut_partition import (
     can_be_cut,
     judge_cut_partition,
     measures_of,
-    more_offsets,
     rules_of,
     totals_of,
 )
@@ -309,13 +308,12 @@ def _plan(spark: Any, cut: _Cut, rules: Rules) -> Plan:
         found = cut.in_buckets(partial(find, quota=quota))
     bounds.unpersist()
     strays = strays_in(found)
-    also = [cut.pieces.offsets_of(strays), more_offsets(cut.groups)]
     return gather(
         cut.reports,
         cut.results,
         found,
         cut.free.value,
-        np.concatenate(also),
+        cut.pieces.offsets_of(strays),
         rules,
         width=cut.width,
     )

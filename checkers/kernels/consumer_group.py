@@ -1,22 +1,21 @@
 """What consumer groups promise, judged from the table `group_events` and from what members read.
 
-- *A committed offset does not go back* (`committed-offset-regressed`): an offset that the coordinator reports as
-  committed is not below an offset whose commit was acknowledged before the member requested it, or that the
-  coordinator had reported before. A commit without a clear response may be applied late, even after a later
-  commit, so an offset with such a commit is believed. So is one whose commit was acknowledged after every larger
-  offset had been committed, or while one was being committed: the last commit counts.
+- *A committed offset does not go back* (`committed-offset-regressed`): what the coordinator reports as committed
+  is what was committed last, by what was acknowledged and what it had reported before (`group_commits.py`).
+- *Members commit* (`phantom-commit`): an offset that the coordinator reports was sent by a member before.
 - *One owner* (`double-ownership`): in one generation of the group a partition is assigned to one member. A member
   that has not noticed yet that it lost a partition is of an older generation, so it counts as no owner.
 - *At least once* (`group-skipped-record`): every record of the final log below the committed offset was delivered
   to some member.
 
 A lawful flagged election of the partition may lose records that were delivered and committed. A skipped record is
-excused if a member received another record at its offset and that one was lost so. A regression is excused if the
-last record below the acknowledged offset was lost so between the acknowledgement and the response.
+excused if a member received another record at its offset and that one was lost so.
 
 Commits and assignments are records too, of the partition of the offsets topic whose leader coordinates the group.
-A regression is also excused if a lawful flagged election of that partition may have lost the commit, and a second
-owner if one may have lost the generation, so that the coordinator counted it again (`coordinators.py`).
+A regression is excused if a lawful flagged election of that partition may have lost the commit, and a second owner
+if one may have lost the generation, so that the coordinator counted it again (`coordinators.py`). An election of
+the partition that members read loses neither. Every proof and every owner counts: one loss that is excused does
+not excuse another one.
 
 Events are compared by `event_index`, which counts them in the order in which the harness saw them. Deliveries are
 not repeated in the table: they are the records that polls of the members returned.
@@ -24,7 +23,7 @@ not repeated in the table: they are the records that polls of the members return
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,38 +32,17 @@ import pyarrow as pa
 from checkers.anomalies import ANOMALIES
 from checkers.expectations import Case, judge
 from checkers.kernels.columns import Columns
-from checkers.kernels.coordinators import losses_of_coordinator
-from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Claims
+from checkers.kernels.coordinators import Coordinator
+from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED
 from checkers.kernels.evidence import Evidence
+from checkers.kernels.group_commits import NEVER, GroupJudge, Register, Report, register_of
 from checkers.kernels.history import I8, I64, Bools, is_word
 from checkers.kernels.judging import RECORDS_LISTED_MAX, expectations_of
 from checkers.kernels.log_checkers import LOG_TABLES, elections_of, reader_of
-from checkers.kernels.replica_logs import ANY_EPOCH
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Witness
 from harness.history.schema import COORDINATOR_STATES
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Regression:
-    """A committed offset below one that was known to be committed.
-
-    Attributes:
-        acknowledged: The largest offset whose commit was acknowledged before the request, or that the coordinator
-            had reported before it.
-        seen: The offset in the response; negative for none.
-        sent_ns: When the commit was sent, 0 if that was not recorded.
-        acknowledged_ns, seen_ns: When the first proof of the commit, and the response, arrived.
-        was_reported: Whether the first proof is a report of the coordinator, not an acknowledgement.
-    """
-
-    acknowledged: int
-    seen: int
-    sent_ns: int
-    acknowledged_ns: int
-    seen_ns: int
-    was_reported: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +53,7 @@ class SecondOwner:
         generation: Of the group.
         first, second: Process numbers of the two members.
         first_ns, second_ns: When they were assigned the partition.
+        may_be_another_group: Whether the number may have been counted again by a group of the same name.
     """
 
     generation: int
@@ -82,6 +61,7 @@ class SecondOwner:
     second: int
     first_ns: int
     second_ns: int
+    may_be_another_group: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,18 +72,27 @@ class GroupFacts:
         group: Its name.
         members: Process numbers of its members.
         committed: The largest offset whose commit was acknowledged, or that the coordinator reported; -1 for none.
-        regressions: In the order in which they were seen.
+        regressions: Reports of the coordinator that contradict a proof, in the order in which they were seen.
+        unsent: Reports of offsets that no member had sent a commit of, in that order.
         assignments, commits: How many there were; of commits, how many were acknowledged.
-        second_owners: In the order in which they were assigned.
+        second_owners: Every two assignments that contradict each other, in the order of the second ones.
+        register: What members recorded of commits.
     """
 
     group: str
     members: I64
     committed: int
-    regressions: tuple[Regression, ...]
+    regressions: tuple[Report, ...]
+    unsent: tuple[Report, ...]
     assignments: int
     commits: int
     second_owners: tuple[SecondOwner, ...] = ()
+    register: Register = field(repr=False)
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether nothing contradicts anything, whatever members received."""
+        return not (self.regressions or self.unsent or self.second_owners)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,96 +130,64 @@ def group_facts(events: pa.Table) -> tuple[GroupFacts, ...]:
 
 
 def _facts(group: str, events: pa.Table) -> GroupFacts:
-    index = events.column("event_index").to_numpy()
     offset = events.column("offset").to_numpy()
     kind = events.column("event")
-    is_sent, is_acked = is_word(kind, "commit-sent"), is_word(kind, "commit-acknowledged")
-    is_request, is_seen = is_word(kind, "committed-asked"), is_word(kind, "committed-seen")
-    at_ns = events.column("at_ns").to_numpy()
+    is_acked = is_word(kind, "commit-acknowledged")
     # What the coordinator reports is committed, whether or not the commit was acknowledged.
-    is_proof = is_acked | (is_seen & (offset >= 0))
-    proof_index, proof_offset = index[is_proof], offset[is_proof]
-    largest = np.maximum.accumulate(proof_offset)
-    refers_to = events.column("refers_to").to_numpy()
-    request = refers_to[is_seen]
-    # How many commits were proven before each request; a request that is not in the record proves nothing.
-    count = np.searchsorted(proof_index, request, side="left")
-    count[~np.isin(request, index[is_request])] = 0
-    at_least = np.append(-1, largest)[count]
-    begin_index = _begins(index, offset, refers_to, is_sent, is_acked)[is_proof]
-    regressions = []
-    for row in np.flatnonzero((at_least >= 0) & (offset[is_seen] < at_least)):
-        seen_index, seen = index[is_seen][row], int(offset[is_seen][row])
-        is_same = (offset == seen) & (index < seen_index)
-        if int((is_sent & is_same).sum()) > int((is_acked & is_same).sum()):
-            continue  # a commit of this offset had no clear response: it may have been applied late
-        larger = begin_index[: count[row]][proof_offset[: count[row]] > seen]
-        if (is_acked & is_same & (index > larger.max())).any():
-            continue  # it was committed later than every larger offset, or at the same time
-        acknowledged = int(at_least[row])
-        first = int(np.flatnonzero(proof_offset == acknowledged)[0])
-        sent = at_ns[is_sent & (offset == acknowledged) & (index < proof_index[first])]
-        regressions.append(
-            Regression(
-                acknowledged=acknowledged,
-                seen=seen,
-                sent_ns=int(sent.min()) if len(sent) else 0,
-                acknowledged_ns=int(at_ns[is_proof][first]),
-                seen_ns=int(at_ns[is_seen][row]),
-                was_reported=bool(is_seen[is_proof][first]),
-            )
-        )
+    is_proof = is_acked | (is_word(kind, "committed-seen") & (offset >= 0))
+    register, reports = register_of(events)
     return GroupFacts(
         group=group,
         members=np.unique(events.column("process").to_numpy()),
-        committed=int(proof_offset.max(initial=-1)),
-        regressions=tuple(regressions),
+        committed=int(offset[is_proof].max(initial=-1)),
+        regressions=tuple(each for each in reports if len(register.contradicted_by(each))),
+        unsent=tuple(
+            report
+            for report in reports
+            if report.offset >= 0 and not register.was_sent(report.offset, report.seen)
+        ),
         assignments=int(is_word(kind, "assigned").sum()),
         commits=int(is_acked.sum()),
-        second_owners=_second_owners(events.filter(is_word(kind, "assigned"))),
+        second_owners=_second_owners(events, register),
+        register=register,
     )
 
 
-def _begins(index: I64, offset: I64, refers_to: I64, is_sent: Bools, is_acked: Bools) -> I64:
-    """Returns at which event what each proof shows may have been committed already.
+def _second_owners(events: pa.Table, register: Register) -> tuple[SecondOwner, ...]:
+    """Returns assignments of the partition to different members in one generation.
 
-    Returns:
-        Of an acknowledgement the event at which the commit was sent, of a report the request; otherwise the event.
+    Of each earlier member its last assignment counts: it shows that the generation was there until then. A
+    generation below an earlier one may have been counted from the beginning again, without any election: Kafka
+    forgets a group without members that has committed nothing.
     """
-    begins = np.where(refers_to >= 0, refers_to, index)
-    for each in np.unique(offset[is_acked]):
-        acked = np.flatnonzero(is_acked & (offset == each))
-        sent = np.flatnonzero(is_sent & (offset == each))[: len(acked)]
-        begins[acked[: len(sent)]] = np.minimum(index[sent], index[acked[: len(sent)]])
-    return begins
-
-
-def _second_owners(assigned: pa.Table) -> tuple[SecondOwner, ...]:
-    """Returns assignments of the partition to a second member in one generation.
-
-    An assignment counts only while no larger generation was seen: a coordinator that forgot the group counts its
-    generations from the beginning again, and equal numbers mean nothing then.
-    """
+    assigned = events.filter(is_word(events.column("event"), "assigned"))
     generation = assigned.column("generation").to_numpy()
+    index = assigned.column("event_index").to_numpy()
     process = assigned.column("process").to_numpy()
     at_ns = assigned.column("at_ns").to_numpy()
-    rows = np.flatnonzero((generation >= 0) & (generation >= np.maximum.accumulate(generation)))
-    owners: dict[int, tuple[int, int]] = {}
-    seen: dict[tuple[int, int], SecondOwner] = {}
-    for row in rows.tolist():
+    has_commit = index > register.proofs.end.min(initial=NEVER)
+    goes_back = generation < np.maximum.accumulate(generation)
+    forgets = np.cumsum((generation >= 0) & goes_back & ~has_commit)
+    owners: dict[int, dict[int, int]] = {}
+    found = []
+    for row in np.flatnonzero(generation >= 0).tolist():
         number, member = int(generation[row]), int(process[row])
-        second_ns = int(at_ns[row])
-        first, first_ns = owners.setdefault(number, (member, second_ns))
-        if member != first:
-            owner = SecondOwner(
+        others = owners.setdefault(number, {})
+        found += [
+            SecondOwner(
                 generation=number,
-                first=first,
+                first=other,
                 second=member,
-                first_ns=first_ns,
-                second_ns=second_ns,
+                first_ns=int(at_ns[earlier]),
+                second_ns=int(at_ns[row]),
+                may_be_another_group=bool(forgets[row] > forgets[earlier]),
             )
-            seen.setdefault((number, member), owner)
-    return tuple(seen.values())
+            for other, earlier in others.items()
+            if other != member
+        ]
+        # A member keeps its place in the order of first assignments.
+        others[member] = row
+    return tuple(found)
 
 
 def member_polls(operations: pa.Table, members: I64) -> I64:
@@ -298,11 +255,9 @@ class ConsumerGroupChecker:
             if facts.second_owners:
                 findings += _double_ownership(facts, tables, context)
             if facts.regressions:
-                outcome = np.maximum(
-                    _of_regressions(facts.regressions, delivered, tables, context),
-                    _of_lost_commits(facts, tables, context),
-                )
-                findings += _regressed(facts, outcome, context)
+                findings += _regressed(facts, tables, context)
+            if facts.unsent:
+                findings.append(_unsent(facts, context))
             if len(skipped.offset):
                 outcome = _of_skipped(skipped, delivered, tables, context)
                 findings += _skipped(facts, skipped, outcome, Evidence(operations), context)
@@ -316,39 +271,35 @@ def _double_ownership(
     facts: GroupFacts, tables: Mapping[str, pa.Table], context: RunContext
 ) -> list[CheckerFinding]:
     owners = facts.second_owners
-    outcome = losses_of_coordinator(
-        facts.group,
+    outcome = Coordinator(facts.group, tables, context).losses(
         np.array([each.first_ns for each in owners], dtype=np.int64),
         np.array([each.second_ns for each in owners], dtype=np.int64),
-        tables,
-        context,
     )
+    forgotten = np.array([each.may_be_another_group for each in owners])
+    outcome = np.maximum(outcome, np.where(forgotten, UNDECIDED, UNEXCUSED))
+    # Two members contradict each other in both directions if each was assigned the partition again, so what counts
+    # is which of them came first.
+    first_seen: dict[tuple[int, int], int] = {}
+    for number, each in enumerate(owners):
+        first_seen.setdefault((each.generation, each.first), 2 * number)
+        first_seen.setdefault((each.generation, each.second), 2 * number + 1)
+    worst: dict[tuple[int, int], int] = {}
+    for number, each in enumerate(owners):
+        pair = ((each.generation, each.first), (each.generation, each.second))
+        later = max(pair, key=first_seen.__getitem__)
+        known = worst.setdefault(later, number)
+        if outcome[number] < outcome[known]:
+            worst[later] = number
     findings = []
     for result in np.unique(outcome).tolist():
-        chosen = np.flatnonzero(outcome == result)
-        worst = owners[int(chosen[0])]
-        findings.append(
-            _finding(
-                "double-ownership",
-                len(chosen),
-                f"group {facts.group}: in generation {worst.generation} the partition was assigned to process"
-                f" {worst.first} and to process {worst.second}",
-                context,
-                result,
+        chosen = [owners[number] for number in worst.values() if outcome[number] == result]
+        if chosen:
+            text = (
+                f"group {facts.group}: in generation {chosen[0].generation} the partition was assigned to process"
+                f" {chosen[0].first} and to process {chosen[0].second}"
             )
-        )
+            findings.append(_finding("double-ownership", len(chosen), text, context, result))
     return findings
-
-
-def _of_lost_commits(facts: GroupFacts, tables: Mapping[str, pa.Table], context: RunContext) -> I8:
-    """Returns what elections of the coordinator's partition did to each commit that was reported as gone."""
-    return losses_of_coordinator(
-        facts.group,
-        np.array([each.sent_ns for each in facts.regressions], dtype=np.int64),
-        np.array([each.seen_ns for each in facts.regressions], dtype=np.int64),
-        tables,
-        context,
-    )
 
 
 def _of_skipped(
@@ -370,61 +321,35 @@ def _of_skipped(
     return outcome
 
 
-def _of_regressions(
-    regressions: tuple[Regression, ...],
-    delivered: Records,
-    tables: Mapping[str, pa.Table],
-    context: RunContext,
-) -> I8:
-    """Returns what elections did to the last record below each acknowledged offset before the response."""
-    elections = elections_of(tables, context)
-    offset = np.array([each.acknowledged - 1 for each in regressions], dtype=np.int64)
-    acked_ns = np.array([each.acknowledged_ns for each in regressions], dtype=np.int64)
-    seen_ns = np.array([each.seen_ns for each in regressions], dtype=np.int64)
-    unknown = np.full(len(offset), -1, dtype=np.int64)
-    any_epoch = np.full(len(offset), ANY_EPOCH, dtype=np.int64)
-    lost = Claims(
-        offset=offset,
-        low_epoch=unknown,
-        high_epoch=any_epoch,
-        from_ns=acked_ns,
-        by_ns=acked_ns,
-        epoch=unknown,
-    )
-    until = replace(lost, from_ns=seen_ns, by_ns=seen_ns)
-    outcome = elections.fates(lost, until).outcome
-    # What members received there identifies the record.
-    at = np.searchsorted(delivered.offset, offset)
-    rows = np.flatnonzero(np.isin(offset, delivered.offset))
-    if len(rows):
-        known = delivered.take(at[rows])
-        claims = reader_of(tables, context).claims(known.op, known.offset, known.value)
-        outcome[rows] = elections.fates(claims, until.take(rows)).outcome
-    return outcome
-
-
-def _regressed(facts: GroupFacts, outcome: I8, context: RunContext) -> list[CheckerFinding]:
+def _regressed(
+    facts: GroupFacts, tables: Mapping[str, pa.Table], context: RunContext
+) -> list[CheckerFinding]:
+    judge = GroupJudge(facts.register, Coordinator(facts.group, tables, context))
+    found = [judge.contradiction(report) for report in facts.regressions]
     findings = []
-    for result in np.unique(outcome).tolist():
-        chosen = np.flatnonzero(outcome == result)
-        first = facts.regressions[int(chosen[0])]
+    for result in sorted({each.outcome for each in found}):
+        chosen = [each for each in found if each.outcome == result]
+        first = chosen[0]
         seen = f"offset {first.seen}" if first.seen >= 0 else "nothing"
         before = (
-            f"the coordinator reported that offset {first.acknowledged} is committed"
+            f"the coordinator reported that offset {first.proven} is committed"
             if first.was_reported
-            else f"a commit of offset {first.acknowledged} was acknowledged"
+            else f"a commit of offset {first.proven} was acknowledged"
         )
-        findings.append(
-            _finding(
-                "committed-offset-regressed",
-                len(chosen),
-                f"group {facts.group}: {before}, and afterwards the coordinator reported that {seen} is"
-                " committed",
-                context,
-                result,
-            )
-        )
+        text = f"group {facts.group}: {before}, and afterwards the coordinator reported that {seen} is committed"
+        findings.append(_finding("committed-offset-regressed", len(chosen), text, context, result))
     return findings
+
+
+def _unsent(facts: GroupFacts, context: RunContext) -> CheckerFinding:
+    return _finding(
+        "phantom-commit",
+        len(facts.unsent),
+        f"group {facts.group}: the coordinator reported that offset {facts.unsent[0].offset} is committed, and no"
+        " member had sent a commit of it",
+        context,
+        UNEXCUSED,
+    )
 
 
 def _skipped(

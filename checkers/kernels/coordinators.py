@@ -4,44 +4,162 @@ The leader of one partition of the offsets topic coordinates a group. Commits an
 partition, so a lawful flagged election of it may lose them, as it may lose any record. No client sees the offsets
 of these records, so which replica had them is not known: what a group lost is excused if every election of the
 partition in between was flagged and lawful, a broken promise if none was, and undecided otherwise
-(`checkers.kernels.elections`).
+(`checkers.kernels.elections`). If the elections of the offsets topic were not recorded and the run may have had
+such an election, it is undecided too.
+
+A coordinator answers what is committed from its memory, so one that was deposed and does not know it reports what
+was committed before. It knows when it copies from another leader, and before a member of the ISR has done so,
+nothing new is committed. So it cannot be one that is in the ISR when something is committed that it does not
+report, and not one that came back into the ISR, or was started again, before it was asked.
 
 Source:
     Kafka's `GroupMetadataManager.partitionFor`: the hash of the group's name determines the partition.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.elections import UNEXCUSED, Claims, Elections
-from checkers.kernels.history import I8, I64
+from checkers.kernels.elections import UNDECIDED, UNEXCUSED, Claims, Elections
+from checkers.kernels.history import I8, I64, INF_NS
 from checkers.kernels.partition_tables import derive_once
 from checkers.kernels.replica_logs import ANY_EPOCH
 from harness.contracts.run_context import RunContext
 from harness.history.schema import COORDINATOR_STATES, TABLES
 
 
-def losses_of_coordinator(
-    group: str, from_ns: I64, until_ns: I64, tables: Mapping[str, pa.Table], context: RunContext
-) -> I8:
-    """Returns what elections of a group's offsets partition did to records of the group.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deposed:
+    """A coordinator that another one replaced, as far as it may not have known it.
+
+    Attributes:
+        from_ns, until_ns: When it was deposed, at the earliest and at the latest.
+        left_ns: When it was not in the ISR any more, at the earliest; infinity if it stayed there.
+        back_ns: When it certainly knew, at the latest; infinity if nothing shows that.
+    """
+
+    from_ns: int
+    until_ns: int
+    left_ns: int
+    back_ns: int
+
+    def may_lack(self, at_ns: int) -> bool:
+        """Whether it may not know what was shown to be committed at a moment."""
+        return at_ns >= self.from_ns and at_ns >= self.left_ns
+
+    def may_answer(self, asked_ns: int, seen_ns: int) -> bool:
+        """Whether it may have answered a request between two moments without knowing."""
+        return self.from_ns <= seen_ns and asked_ns <= self.back_ns
+
+
+class Coordinator:
+    """What elections did to a group's offsets partition.
 
     Args:
         group: Name of the group.
-        from_ns: When each record was written at the earliest.
-        until_ns: When a client learned that it was gone.
-        tables: Those of a checker that names COORDINATOR_STATES, `broker_states` and `faults`.
+        tables: Those of a checker that names COORDINATOR_STATES, `partition_states`, `broker_states` and `faults`.
         context: What the run declares about itself.
-
-    Returns:
-        UNEXCUSED, UNDECIDED or EXCUSED for each record.
     """
-    elections = _elections_of(group, tables, context)
-    if elections is None:
-        return np.full(len(from_ns), UNEXCUSED, dtype=np.int8)
-    return elections.fates(_claims(from_ns), _claims(until_ns)).outcome
+
+    def __init__(self, group: str, tables: Mapping[str, pa.Table], context: RunContext) -> None:
+        self._group, self._tables, self._context = group, tables, context
+
+    def losses(self, from_ns: I64, until_ns: I64) -> I8:
+        """Returns what elections of the partition did to records of the group.
+
+        Args:
+            from_ns: When each record was written at the earliest.
+            until_ns: When a client learned that it was gone.
+
+        Returns:
+            UNEXCUSED, UNDECIDED or EXCUSED for each record.
+        """
+        elections = self._elections
+        if elections is None:
+            outcome = UNDECIDED if self._may_have_lost else UNEXCUSED
+            return np.full(len(from_ns), outcome, dtype=np.int8)
+        return elections.fates(_claims(from_ns), _claims(until_ns)).outcome
+
+    @cached_property
+    def deposed(self) -> tuple[Deposed, ...]:
+        """The coordinators that were replaced, in order; none if elections were not recorded."""
+        states = self._states
+        if states is None:
+            return ()
+        error_ns = self._context.clock_error_ns
+        brokers = self._tables["broker_states"].to_pylist()
+        rows = states.sort_by("metadata_offset").to_pylist()
+        found = []
+        for number in range(1, len(rows)):
+            broker, row = rows[number - 1]["leader"], rows[number]
+            if broker < 0 or row["leader"] == broker:
+                continue
+            later = rows[number:]
+            isr = [broker in one["isr"] for one in later]
+            out = isr.index(False) if False in isr else len(isr)
+            returns = [
+                one["at_ns"] for one, is_in in zip(later[out:], isr[out:], strict=True) if is_in
+            ]
+            returns += [
+                one["at_ns"]
+                for one in brokers
+                if one["broker"] == broker
+                and one["change"] == "registered"
+                and one["at_ns"] > row["at_ns"]
+            ]
+            left_ns = later[out]["at_ns"] if out < len(later) else INF_NS
+            found.append(
+                Deposed(
+                    from_ns=row["at_ns"] - error_ns,
+                    until_ns=row["at_ns"] + error_ns,
+                    left_ns=left_ns - error_ns if left_ns < INF_NS else INF_NS,
+                    back_ns=min(returns, default=INF_NS - error_ns) + error_ns,
+                )
+            )
+        return tuple(found)
+
+    @property
+    def _may_have_lost(self) -> bool:
+        """Whether an election that was not recorded may have lost something lawfully."""
+        is_flagged = self._tables["partition_states"].column("flagged").to_numpy()
+        return bool(
+            self._context.unclean_election_enabled
+            or self._tables["faults"].num_rows
+            or is_flagged.any()
+        )
+
+    @property
+    def _states(self) -> pa.Table | None:
+        """The states of the partition; None if those of the offsets topic were not recorded."""
+        states = self._tables[COORDINATOR_STATES]
+        if not states.num_rows:
+            return None
+        partition = states.column("partition").to_numpy()
+        mine = offsets_partition(self._group, int(partition.max()) + 1)
+        return states.filter(pa.array(partition == mine))
+
+    @cached_property
+    def _elections(self) -> Elections | None:
+        states = self._states
+        if states is None:
+            return None
+        tables, context = self._tables, self._context
+
+        def derive() -> Elections:
+            return Elections(
+                states,
+                TABLES["replica_states"].empty_table(),
+                tables["broker_states"],
+                tables["faults"],
+                elr_on=context.elr_on,
+                unclean_election_enabled=context.unclean_election_enabled,
+                clock_error_ns=context.clock_error_ns,
+            )
+
+        return derive_once(tables, f"elections of the coordinator of {self._group}", derive)
 
 
 def offsets_partition(group: str, partition_count: int) -> int:
@@ -52,29 +170,6 @@ def offsets_partition(group: str, partition_count: int) -> int:
         value = (31 * value + int.from_bytes(data[index : index + 2], "big")) & 0xFFFFFFFF
     # Kafka clears the sign bit instead of negating the number.
     return (value & 0x7FFFFFFF) % partition_count
-
-
-def _elections_of(
-    group: str, tables: Mapping[str, pa.Table], context: RunContext
-) -> Elections | None:
-    states = tables[COORDINATOR_STATES]
-    if not states.num_rows:
-        return None
-    partition = states.column("partition").to_numpy()
-    mine = offsets_partition(group, int(partition.max()) + 1)
-
-    def derive() -> Elections:
-        return Elections(
-            states.filter(pa.array(partition == mine)),
-            TABLES["replica_states"].empty_table(),
-            tables["broker_states"],
-            tables["faults"],
-            elr_on=context.elr_on,
-            unclean_election_enabled=context.unclean_election_enabled,
-            clock_error_ns=context.clock_error_ns,
-        )
-
-    return derive_once(tables, f"elections of {COORDINATOR_STATES}-{mine}", derive)
 
 
 def _claims(at_ns: I64) -> Claims:

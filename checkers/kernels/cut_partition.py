@@ -22,7 +22,7 @@ from checkers.kernels.buckets import (
 from checkers.kernels.compose import PartitionJudgement, partition_checkers
 from checkers.kernels.consumer_group import GroupFacts, group_coverage
 from checkers.kernels.cut_measures import CutMeasures, folded
-from checkers.kernels.history import I64, OK_SOMEWHERE
+from checkers.kernels.history import OK_SOMEWHERE
 from checkers.kernels.measures import MEASURED
 from checkers.kernels.progress import PROGRESS, may_be_stuck
 from checkers.kernels.remainder import Totals
@@ -99,7 +99,7 @@ def judge_cut_partition(
         and not any(report.odd for report in reports)
         and not len(sender_swaps(reports)[0])
         and all(result.group_got_all for result in results.values())
-        and not any(group.regressions or group.second_owners for group in groups)
+        and all(group.is_consistent for group in groups)
     )
     report = None if measures is None else measures.report(context)
     if not is_clean or (report is not None and report.findings):
@@ -131,12 +131,6 @@ def rules_of(
         both_sides=bool(partition_states.column("flagged").to_numpy().any()),
         stale_ends=REPLICA_CHECKER in context.checkers,
     )
-
-
-def more_offsets(groups: Sequence[GroupFacts]) -> I64:
-    """Returns the offsets that events of consumer groups make suspicious: those of lost commits."""
-    lost = [each.acknowledged - 1 for group in groups for each in group.regressions]
-    return np.array(lost, dtype=np.int64)
 
 
 def totals_of(

@@ -307,7 +307,7 @@ def gather(
         results: Of every bucket that a part was sent to.
         found: The suspects of these.
         free: `all_free(reports)`.
-        also: More offsets to keep: where strays belong, and what the events of consumer groups are about.
+        also: More offsets to keep: where strays belong.
         rules: What makes an offset suspicious.
         width: How many offsets a bucket holds.
     """

@@ -27,6 +27,12 @@ def _regress_commit(copy: Copy) -> None:
     raise CannotPlantError("it has no committed offset that was requested after a commit")
 
 
+def _invent_commit(copy: Copy) -> None:
+    seen = [row for row in copy.group_events if row["event"] == "committed-seen"]
+    row = some(seen, "report of a committed offset")
+    row["offset"] = max(each["offset"] for each in copy.group_events) + 1
+
+
 def _skip_in_group(copy: Copy) -> None:
     members = {row["process"] for row in copy.group_events}
     commits = [row for row in copy.group_events if row["event"] == "commit-acknowledged"]
@@ -117,6 +123,7 @@ def _break_invariant(copy: Copy) -> None:
 
 CHANGES: tuple[tuple[str, str, Callable[[Copy], object]], ...] = (
     ("committed-offset-regressed", "a committed offset is forgotten", _regress_commit),
+    ("phantom-commit", "an offset is committed that no member sent", _invent_commit),
     ("group-skipped-record", "no member of the group received a record", _skip_in_group),
     ("lookup-skips-record", "a lookup by timestamp skips a record", _skip_by_timestamp),
     ("epoch-ends-early", "a leader epoch ends at one of its records", _end_epoch_early),

@@ -14,7 +14,7 @@ from checkers.kernels.coordinators import offsets_partition
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Judgement, Validity, Verdict
 from system_under_test.group import records
-from tests.anomalies.runs import append, final_read, read, run, state, table
+from tests.anomalies.runs import append, broker, fault, final_read, read, run, state, table
 
 OFFSETS = "__consumer_offsets"
 PARTITION = 3
@@ -130,6 +130,145 @@ def test_an_earlier_flagged_election_leaves_it_undecided(rows: list[dict[str, An
 
 def test_an_election_while_the_commit_was_under_way_counts() -> None:
     assert judgement_of(judged(FORGOTTEN_COMMIT, election(105, flagged=True))) is Judgement.EXCUSED
+
+
+def register(*rows: tuple[str, int, int]) -> list[dict[str, Any]]:
+    """Returns events, each with its offset and its time; the last one is the response to the one before it."""
+    found = events(*({"event": kind, "offset": offset, "at_ns": at} for kind, offset, at in rows))
+    found[-1]["refers_to"] = len(rows) - 2
+    return found
+
+
+SENT, ACKED, ASKED, SEEN = (
+    "commit-sent",
+    "commit-acknowledged",
+    "committed-asked",
+    "committed-seen",
+)
+LATER = [(SENT, 1, 100), (ACKED, 1, 110), (SENT, 0, 170), (ACKED, 0, 180), (ASKED, -1, 200)]
+"""A commit before an election at 150, and another one after it."""
+
+
+def test_an_election_before_a_commit_does_not_excuse_that_this_one_is_gone() -> None:
+    """A deposed coordinator may have acknowledged it, so it is not known."""
+    verdict = judged(register(*LATER, (SEEN, -1, 210)), election(150, flagged=True))
+    assert judgement_of(verdict) is Judgement.UNDECIDED
+    again = [(kind, 1 if kind in (SENT, ACKED) else offset, at) for kind, offset, at in LATER]
+    verdict = judged(register(*again, (SEEN, -1, 210)), election(150, flagged=True))
+    assert judgement_of(verdict) is Judgement.UNDECIDED
+
+
+def test_every_two_owners_are_compared() -> None:
+    third = events({"event": "assigned", "generation": 4, "process": 97, "at_ns": 220})
+    rows = [*SECOND_OWNER, {**third[0], "event_index": 2}]
+    verdict = judged(rows, election(150, flagged=True))
+    assert verdict.validity is Validity.UNKNOWN
+    found = {anomaly.judgement: anomaly.sentence for anomaly in verdict.anomalies}
+    assert set(found) == {Judgement.EXCUSED, Judgement.UNDECIDED}
+    assert found[Judgement.UNDECIDED].endswith("assigned to process 98 and to process 97")
+
+
+STALE = register(*LATER, (SEEN, 1, 210))
+"""The coordinator that was deposed at 150 may not know the second commit, and answer from its memory."""
+
+
+def test_a_deposed_coordinator_may_answer_from_its_memory() -> None:
+    assert judgement_of(judged(STALE)) is Judgement.FORBIDDEN
+    verdict = judged(STALE, election(150, flagged=False))
+    assert judgement_of(verdict) is Judgement.UNDECIDED
+    assert verdict.validity is Validity.UNKNOWN
+
+
+def returned(at: int) -> dict[str, Any]:
+    row = state(at, 2, [1, 2], epoch=1)
+    return {**row, "topic": OFFSETS, "partition": PARTITION}
+
+
+@pytest.mark.parametrize(
+    "elections",
+    [
+        # The second commit was acknowledged before.
+        [election(185, flagged=False)],
+        # The answer arrived before.
+        [election(215, flagged=False)],
+        # It knew when it copied from the new leader again.
+        [election(150, flagged=False), returned(195)],
+        # Nothing is committed unless all members of the ISR have it.
+        [{**election(150, flagged=False), "isr": [1, 2]}],
+        # The first commit was not sent yet.
+        [election(90, flagged=False)],
+        # Another group's coordinator.
+        [election(150, flagged=False, partition=2)],
+    ],
+    ids=["acknowledged", "answered", "returned", "in-isr", "not-sent", "other-partition"],
+)
+def test_no_other_coordinator_may(elections: list[dict[str, Any]]) -> None:
+    assert judgement_of(judged(STALE, *elections)) is Judgement.FORBIDDEN
+
+
+def test_a_coordinator_that_came_back_later_may_have_answered_before() -> None:
+    elections = (election(150, flagged=False), returned(205))
+    assert judgement_of(judged(STALE, *elections)) is Judgement.UNDECIDED
+
+
+def test_no_memory_of_a_coordinator_lacks_what_was_acknowledged_before() -> None:
+    verdict = judged(register(*LATER, (SEEN, -1, 210)), election(150, flagged=False))
+    assert judgement_of(verdict) is Judgement.FORBIDDEN
+
+
+def test_a_report_that_may_be_stale_proves_nothing_for_certain() -> None:
+    """The second commit is reported after a report of the first one."""
+    rows = register(*LATER, (SEEN, 1, 210), (ASKED, -1, 220), (SEEN, 0, 230))
+    rows[5]["refers_to"] = 4
+    verdict = judged(rows, election(150, flagged=False))
+    (anomaly,) = verdict.anomalies
+    assert (anomaly.count, anomaly.judgement) == (2, Judgement.UNDECIDED)
+    (anomaly,) = judged(rows).anomalies
+    assert (anomaly.count, anomaly.judgement) == (2, Judgement.FORBIDDEN)
+
+
+def test_a_coordinator_that_was_started_again_knows() -> None:
+    tables: dict[str, pa.Table] = run(CALLS, group_events=STALE)
+    rows = [
+        {**state(2, 1, [1, 3], epoch=0), "topic": OFFSETS, "partition": 3},
+        election(150, flagged=False),
+    ]
+    states = [{**row, "metadata_offset": i} for i, row in enumerate(rows, 100)]
+    tables["partition_states"] = pa.concat_tables(
+        [tables["partition_states"], table("partition_states", states)]
+    )
+    for at, broker_id, judgement in (
+        (190, 1, Judgement.FORBIDDEN),
+        (140, 1, Judgement.UNDECIDED),
+        (190, 3, Judgement.UNDECIDED),
+        (205, 1, Judgement.UNDECIDED),
+    ):
+        tables["broker_states"] = table("broker_states", [broker(at, broker_id, "registered")])
+        assert judgement_of(judge_run(tables, CONTEXT)) is judgement
+
+
+def test_an_election_of_the_data_loses_no_commit() -> None:
+    rows = {**state(150, 2, [2], epoch=1, flagged=True), "topic": "t", "partition": 0}
+    assert judgement_of(judged(FORGOTTEN_COMMIT, rows)) is Judgement.FORBIDDEN
+
+
+@BOTH
+@pytest.mark.parametrize("reason", ["unclean-elections", "fault", "flagged"])
+def test_elections_that_were_not_recorded_may_have_lost_it(
+    rows: list[dict[str, Any]], reason: str
+) -> None:
+    tables = run(CALLS, group_events=rows)
+    assert judgement_of(judge_run(tables, CONTEXT)) is Judgement.FORBIDDEN
+    context = CONTEXT
+    if reason == "unclean-elections":
+        context = replace(CONTEXT, unclean_election_enabled=True)
+    elif reason == "fault":
+        context = replace(CONTEXT, acked_during_faults_min=0)
+        tables["faults"] = table("faults", [fault(50, "kill", ["b1"], healed=60)])
+    else:
+        flagged = state(150, 2, [2], epoch=1, flagged=True)
+        tables["partition_states"] = table("partition_states", [flagged])
+    assert judgement_of(judge_run(tables, context)) is Judgement.UNDECIDED
 
 
 def test_a_flagged_election_that_was_avoidable_excuses_nothing() -> None:

@@ -61,14 +61,30 @@ def test_one_partition_has_one_owner_in_a_generation() -> None:
         # A client that does not know the generation proves nothing.
         events(("assigned", ONE, -1), ("assigned", OTHER, -1)),
         events(("assigned", ONE, 4), ("revoked", ONE, -1), ("assigned", ONE, 4)),
-        # The coordinator forgot the group and counts from the beginning again.
-        events(("assigned", ONE, 1), ("assigned", ONE, 2), ("assigned", OTHER, 1)),
         # Only assignments make an owner.
         events(("assigned", ONE, 4), ("revoked", OTHER, 4)),
     ],
 )
 def test_nothing_else_is_double_ownership(rows: list[dict[str, object]]) -> None:
     assert found(rows) == []
+
+
+def test_a_larger_generation_in_between_hides_no_second_owner() -> None:
+    rows = events(("assigned", ONE, 4), ("assigned", OTHER, 5), ("assigned", 97, 4))
+    calls = [append(0, 0, at=1), read(1, 20, 0), *final_read(80, 0)]
+    # Kafka forgets a group that has no members and no commits, and counts its generations from the beginning.
+    verdict = judge_run(run(calls, group_events=rows), CONTEXT)
+    assert [each.judgement for each in verdict.anomalies] == [Judgement.UNDECIDED]
+    assert verdict.validity == Validity.UNKNOWN
+    committed = events(("commit-acknowledged", ONE, -1))
+    committed[0]["offset"] = 1
+    rows = [*committed, *({**row, "event_index": index} for index, row in enumerate(rows, 1))]
+    rows = [{**row, "at_ns": 10 * index} for index, row in enumerate(rows)]
+    (anomaly,) = found(rows)
+    assert (
+        "in generation 4 the partition was assigned to process 99 and to process 97"
+        in anomaly.sentence
+    )
 
 
 def test_every_further_member_of_a_generation_counts_once() -> None:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from harness.errors import HarnessError
 from harness.history.parquet import history_directory, in_order, write_tables
-from harness.history.schema import TABLES
+from harness.history.schema import OFFSETS_TOPIC, TABLES
 from harness.runs import experiment_file
 from harness.runs.experiment import Experiment
 from harness.runs.record import record_run
@@ -276,6 +276,12 @@ def record_runs(root: Path) -> dict[str, Path]:
     facts = tables["run_facts"].to_pylist()
     facts[0]["checkers"].append("consumer-group")
     tables["run_facts"] = pa.Table.from_pylist(facts, schema=TABLES["run_facts"])
+    # Nothing happens to the group's coordinator.
+    states = tables["partition_states"].to_pylist()
+    coordinator = {**states[0], "topic": OFFSETS_TOPIC, "partition": 0}
+    tables["partition_states"] = pa.Table.from_pylist(
+        [*states, coordinator], schema=TABLES["partition_states"]
+    )
     write_tables(runs[GROUP], with_group(tables, committed=8, seen=8))
     return runs
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from checkers.kernels.coordinators import losses_of_coordinator
+from checkers.kernels.coordinators import Coordinator
 from checkers.kernels.elections import EXCUSED, UNEXCUSED
 from harness.contracts.run_context import RunContext
 from harness.history.schema import COORDINATOR_STATES
@@ -26,5 +26,5 @@ def test_the_partition_of_a_group_follows_from_the_highest_partition_of_the_offs
         "faults": table("faults", []),
     }
     committed, gone = np.array([100]), np.array([200])
-    losses = losses_of_coordinator(GROUP, committed, gone, tables, RunContext(elr_on=False))
+    losses = Coordinator(GROUP, tables, RunContext(elr_on=False)).losses(committed, gone)
     assert losses.tolist() == [outcome]

@@ -24,7 +24,12 @@ from tests.anomalies.runs import offset_query
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
 
 QUERY_PLANTS = {"lookup-skips-record", "epoch-ends-early"}
-GROUP_PLANTS = {"committed-offset-regressed", "group-skipped-record", "double-ownership"}
+GROUP_PLANTS = {
+    "committed-offset-regressed",
+    "phantom-commit",
+    "group-skipped-record",
+    "double-ownership",
+}
 
 
 def _run(name: str, seed: int, **workload: object) -> tuple[dict, RunContext]:
