@@ -57,7 +57,7 @@ from checkers.kernels.suspects import (
     strays_in,
     suspects_in,
 )
-from checkers.kernels.vacuous_facts import Extent, extent_of, hides_nothing, joined, vacuous_facts
+from checkers.kernels.vacuous_facts import Extent, extent_of, joined, vacuous_facts
 from checkers.kernels.verdict_json import judgement_to_json
 from harness.contracts.run_context import RunContext
 from harness.errors import HistoryError
@@ -278,7 +278,7 @@ def _judge_remainder(
 ) -> PartitionJudgement:
     """Finds the suspects of a partition and judges what remains of it without everything else."""
     pieces, context = cut.pieces, cut.pieces.context
-    rules = rules_of(context, others["partition_states"], cut.groups)
+    rules = rules_of(context, others["partition_states"], cut.groups, cut.extent)
     plan = spark.broadcast(_plan(spark, cut, rules))
     totals = totals_of(cut.reports, cut.results, cut.groups, cut.extent, cut.measures)
     task = partial(_keep, pieces=pieces, plan=plan, rules=rules)
@@ -364,9 +364,7 @@ def _cut(
             tried=attempts(operations, since or (), limit_ns) if is_limited else None,
         )
         acked = acked_during_faults(tables["operations"], faults)
-        extent = None
-        if not hides_nothing(pieces.context):
-            extent = extent_of(tables["operations"], tables["records_read"])
+        extent = extent_of(tables["operations"], tables["records_read"])
     except Exception as error:  # judging the partition as a whole reports it
         return [(_REPORTS, _Sent(index=index, trouble=f"{type(error).__name__}: {error}"))]
     sent = _Sent(index=index, report=report, acked_during=acked, extent=extent)

@@ -20,9 +20,10 @@ from checkers.kernels.history import INF_NS, is_word
 from checkers.kernels.left_out import NOTHING, LeftOut
 from checkers.kernels.levels import levels_of
 from checkers.kernels.measures import was_in_force
-from checkers.kernels.partition_tables import PartitionTables, empty_table
+from checkers.kernels.partition_tables import PartitionTables, derive_once, empty_table
 from checkers.kernels.refusals import int_column, text_column
 from checkers.kernels.vacuous_facts import (
+    EXTENT,
     Extent,
     extent_of,
     hides_nothing,
@@ -104,6 +105,8 @@ def judge_partition(
         derived: What is known already of what checkers derive (`checkers.kernels.partition_tables.derive_once`).
     """
     known = PartitionTables(full_tables(tables), dict(derived or {}), left_out)
+    if extent is not None:
+        derive_once(known, EXTENT, lambda: extent)
     judgement = _judge(topic, partition, partition_checkers(context), known, context)
     names = ("operations", "records_read", "broker_states")
     operations, records, brokers = (_table(tables, name) for name in names)

@@ -23,12 +23,13 @@ from checkers.kernels.compose import PartitionJudgement, partition_checkers
 from checkers.kernels.consumer_group import GroupFacts, group_coverage
 from checkers.kernels.cut_measures import CutMeasures, folded
 from checkers.kernels.history import OK_SOMEWHERE
+from checkers.kernels.lawful_losses import may_have_been_unclean
 from checkers.kernels.measures import MEASURED
 from checkers.kernels.progress import PROGRESS, may_be_stuck
 from checkers.kernels.remainder import Totals
 from checkers.kernels.slices import FreeAppends, SliceReport
 from checkers.kernels.suspects import Rules
-from checkers.kernels.vacuous_facts import Extent
+from checkers.kernels.vacuous_facts import Extent, shown_in
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
 
 GROUP_CHECKER = "consumer-group"
@@ -115,7 +116,10 @@ def judge_cut_partition(
 
 
 def rules_of(
-    context: RunContext, partition_states: pa.Table, groups: Sequence[GroupFacts]
+    context: RunContext,
+    partition_states: pa.Table,
+    groups: Sequence[GroupFacts],
+    extent: Extent,
 ) -> Rules:
     """Returns what makes an offset of a partition suspicious.
 
@@ -123,12 +127,14 @@ def rules_of(
         context: What the run declares about itself.
         partition_states: Rows of the partition.
         groups: The consumer groups to judge.
+        extent: What the history spans.
     """
+    may_excuse = may_have_been_unclean(partition_states, shown_in(extent), context.clock_error_ns)
     return Rules(
         log_start_offset=context.log_start_offset,
         clock_error_ns=context.clock_error_ns,
         committed=tuple(group.committed for group in groups),
-        both_sides=bool(partition_states.column("flagged").to_numpy().any()),
+        both_sides=may_excuse,
         stale_ends=REPLICA_CHECKER in context.checkers,
     )
 

@@ -50,6 +50,12 @@ A fault without effect explains nothing. If injecting it failed, it is not known
 what it would excuse is undecided. So is a flagged election that is unavoidable only if a fault ended a node whose
 evidence shows no effect: such a fault may have ended the node without damaging its disk.
 
+What is not recorded is not known. Where states of the partition are missing (`metadata_gaps`), elections may have
+been among them: what they did to records is undecided. So is what the first election after a gap did, because its
+flag is about a change that is not recorded; whether a flagged election was unavoidable if states are missing since
+t0; and what was on destroyed replicas only. If the log of an elected replica was not recorded when it was elected,
+or no replica reported a leader epoch that clients saw, all logs count as looked at now and then.
+
 An excuse compares times of clients with times of the controller. What is closer than the clocks are to each other
 (`clock_error_ns`) may have been the other way round. If the outcome depends on that, it is undecided.
 
@@ -66,9 +72,11 @@ import pyarrow as pa
 
 from checkers.kernels.columns import find_pairs
 from checkers.kernels.history import I8, I64, INF_NS, Bools, is_word
-from checkers.kernels.replica_logs import ANY_EPOCH, Moment, Records, ReplicaLogs
+from checkers.kernels.metadata_gaps import NOTHING_SHOWN, Gap, MetadataGaps, Shown
+from checkers.kernels.replica_logs import ANY_EPOCH, Elected, Moment, Records, ReplicaLogs
 from checkers.kernels.unclean_elections import (
     NO_OBJECTION,
+    NOT_RECORDED,
     Alone,
     Destroyed,
     Lawfulness,
@@ -79,8 +87,8 @@ from checkers.kernels.unclean_elections import (
 UNEXCUSED, UNDECIDED, EXCUSED = 0, 1, 2
 """What elections mean for a loss, the better the larger."""
 
-_NOT_LOST, _CUT = -1, -2
-"""Stand for the number of an election: none, and a leader that cut its own log."""
+_NOT_LOST, _CUT, _GAP = -1, -2, -3
+"""Stand for the number of an election: none, a leader that cut its own log, elections that are not recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +101,9 @@ class Election:
         is_flagged: Whether the controller marked it unclean.
         is_lawful: False iff it is flagged although the second rule above did not allow it.
         is_undecided: Whether it is flagged, and lawful only if certain registrations were unclean, which the
-            system does not report.
+            system does not report; or whether it follows a gap.
+        follows_gap: Whether states right before it are missing. The epoch may have begun before, and the flag
+            is about a change that is not recorded.
         was_in_isr: Whether the elected replica was in the ISR before, or in the ELR, which has as much.
         until_ns: When the next leader epoch was committed; infinity if none was.
         log_end_offset: The elected replica's log end at that moment; None if logs were not recorded.
@@ -107,6 +117,7 @@ class Election:
     is_flagged: bool
     is_lawful: bool = True
     is_undecided: bool = False
+    follows_gap: bool = False
     was_in_isr: bool = True
     until_ns: int = INF_NS
     log_end_offset: int | None = None
@@ -121,7 +132,7 @@ class Election:
     @property
     def may_excuse(self) -> bool:
         """Whether all that it lost is excused, as far as is known."""
-        return self.is_flagged and self.is_lawful
+        return (self.is_flagged or self.follows_gap) and self.is_lawful
 
     @property
     def alone_since_ns(self) -> int:
@@ -225,6 +236,7 @@ class Elections:
         elr_on: Whether eligible leader replicas are in use.
         unclean_election_enabled: Whether the configuration allows unclean elections.
         clock_error_ns: Largest difference between two clocks of the run.
+        shown: What operations of the partition show of its metadata.
     """
 
     def __init__(
@@ -237,13 +249,31 @@ class Elections:
         elr_on: bool,
         unclean_election_enabled: bool = False,
         clock_error_ns: int = 0,
+        shown: Shown = NOTHING_SHOWN,
     ) -> None:
         self._clock_error_ns = clock_error_ns
         rows = partition_states.sort_by("metadata_offset").to_pylist()
-        self.logs = ReplicaLogs(replica_states)
+        gaps = MetadataGaps(rows, shown, clock_error_ns)
+        self._gaps: list[tuple[int, Gap]] = []
+        """Elections that are not recorded, and how many recorded ones there were before."""
+        elected = [
+            Elected(
+                broker=rows[index]["leader"],
+                at_ns=rows[index]["at_ns"],
+                until_ns=gaps.ends_ns(index),
+                is_first=not index and not rows[index]["leader_epoch"],
+            )
+            for index in _elected(rows)
+        ]
+        self.logs = ReplicaLogs(
+            replica_states,
+            elected,
+            shown.epochs,
+            all_leaders_known=not gaps.may_hide_elections,
+        )
         is_checked = elr_on and not unclean_election_enabled and broker_states.num_rows > 0
         lawfulness = (
-            Lawfulness(rows, broker_states, faults, self.logs.node_of) if is_checked else None
+            Lawfulness(rows, gaps, broker_states, faults, self.logs.node_of) if is_checked else None
         )
         self._registered = broker_states.filter(
             is_word(broker_states.column("change"), "registered")
@@ -251,33 +281,40 @@ class Elections:
         self.elections: list[Election] = []
         name = f"{rows[0]['topic']}-{rows[0]['partition']}" if rows else ""
         requested = Requested(faults, name)
-        leader = -1
-        for index, row in enumerate(rows):
-            if row["leader"] >= 0 and (row["leader"] != leader or row["flagged"]):
-                request, objection = requested.take(row), NO_OBJECTION
-                if lawfulness is not None and row["flagged"] and request != NO_OBJECTION:
-                    objection = lawfulness.objection(index)
-                    if request is not None and objection.is_certain:
-                        objection = request
-                # Before the first leader there was no record that it could lack.
-                earlier = rows[index - 1] if index else row
-                before = [*earlier["isr"], *earlier["elr"]]
-                later = (
-                    r["at_ns"] for r in rows[index:] if r["leader_epoch"] > row["leader_epoch"]
-                )
-                until_ns = next(later, INF_NS)
-                self.elections.append(self._election(row, before, objection, until_ns))
-            leader = row["leader"]
+        is_election = {*_elected(rows)}
+        for index in range(len(rows) + 1):
+            gap = gaps.before(index)
+            if gap is not None:
+                self._gaps.append((len(self.elections), gap))
+                requested.may_have_been_taken(gap.until_ns)
+            if index not in is_election:
+                continue
+            row, until_ns = rows[index], gaps.ends_ns(index)
+            if gap is not None:
+                self.elections.append(self._election(row, (), NOT_RECORDED, until_ns))
+                continue
+            request, objection = requested.take(row), NO_OBJECTION
+            if lawfulness is not None and row["flagged"] and request != NO_OBJECTION:
+                objection = lawfulness.objection(index)
+                if request is not None and objection.is_certain:
+                    objection = request
+            # Before the first leader there was no record that it could lack.
+            earlier = rows[index - 1] if index else row
+            before = [*earlier["isr"], *earlier["elr"]]
+            self.elections.append(self._election(row, before, objection, until_ns))
         if not elr_on:
-            self.elections = self._with_destroyed(rows, faults)
+            self.elections = self._with_destroyed(rows, gaps, faults)
+        leader = rows[-1]["leader"] if rows else -1
         self.settled_end_offset = self._settled_end_offset(rows, leader)
         """Log end of the last leader at the end of the run; None if logs were not recorded."""
         self.log_is_gone = _is_gone(rows)
         """Whether the log itself is gone: it had replicas in committed metadata, and has none at the end."""
 
-    def _with_destroyed(self, rows: list[dict[str, Any]], faults: pa.Table) -> list[Election]:
+    def _with_destroyed(
+        self, rows: list[dict[str, Any]], gaps: MetadataGaps, faults: pa.Table
+    ) -> list[Election]:
         """Returns the elections, with what faults had destroyed before each of them."""
-        destroyed = Destroyed(rows, faults, self.logs.node_of)
+        destroyed = Destroyed(rows, gaps, faults, self.logs.node_of)
         marked = []
         since_ns = -INF_NS
         for election in self.elections:
@@ -312,6 +349,7 @@ class Elections:
             is_flagged=row["flagged"],
             is_lawful=not objection.is_certain,
             is_undecided=bool(objection.reason) and not objection.is_certain,
+            follows_gap=objection is NOT_RECORDED and not before,
             was_in_isr=row["leader"] in before,
             until_ns=until_ns,
             log_end_offset=self.logs.end_at(row["leader"], row["at_ns"]) if self.logs else None,
@@ -321,7 +359,7 @@ class Elections:
     @property
     def can_excuse(self) -> bool:
         """Whether there is any election that excuses what it lost, or that may."""
-        return any(e.may_excuse or e.alone for e in self.elections)
+        return bool(self._gaps) or any(e.may_excuse or e.alone for e in self.elections)
 
     def epoch_ends(self, epochs: I64) -> I64:
         """Returns when the first election after each leader epoch was committed; infinity if there was none."""
@@ -378,6 +416,9 @@ class Elections:
         """
         suspects = _Suspects(len(lost.offset))
         for number, event in self._events:
+            if isinstance(event, Gap):
+                suspects.elected(number, _perhaps_lost(event, lost, until), may_restore=True)
+                continue
             is_possible, is_certain = self._concerns(event, lost, until)
             rows = np.flatnonzero(is_possible)
             records = lost.take(rows)
@@ -412,7 +453,9 @@ class Elections:
 
     def _may_be_deposed(self, event: Election) -> bool:
         """Whether a leader may establish records after an election without knowing of it."""
-        return any(not e.was_in_isr and e.at_ns <= event.at_ns for e in self.elections)
+        return any(gap.since_ns <= event.at_ns for _, gap in self._gaps) or any(
+            not e.was_in_isr and e.at_ns <= event.at_ns for e in self.elections
+        )
 
     def _concerns(self, event: Election, lost: Claims, until: Claims | None) -> tuple[Bools, Bools]:
         """Returns which records an election may have lost, by what is known of when, and which certainly may."""
@@ -438,16 +481,22 @@ class Elections:
         return possible, is_certain & possible
 
     @cached_property
-    def _events(self) -> tuple[tuple[int, Election], ...]:
-        """The elections with their numbers, and in between the leaders that cut their own logs, numbered _CUT.
+    def _events(self) -> tuple[tuple[int, "Election | Gap"], ...]:
+        """The elections with their numbers, and in between what has none.
 
-        A leader that cuts its log is as good as an election that excuses nothing and belongs to the next epoch.
+        That are elections that are not recorded (_GAP), and the leaders that cut their own logs (_CUT). A leader
+        that cuts its log is as good as an election that excuses nothing and belongs to the next epoch.
         """
-        events = [one for one in enumerate(self.elections) if not self._is_without_effect(one[1])]
+        events: list[tuple[int, Election | Gap]] = []
+        for number in range(len(self.elections) + 1):
+            events += [(_GAP, gap) for at, gap in self._gaps if at == number]
+            for election in self.elections[number : number + 1]:
+                if not self._is_without_effect(election):
+                    events.append((number, election))
         for cut in self.logs.self_cuts:
             if any(e.leader_epoch > cut.epoch and e.at_ns <= cut.at_ns for e in self.elections):
                 continue  # it was deposed: the log of the partition is another one
-            before = [event for event in events if event[1].at_ns <= cut.at_ns]
+            before = [event for event in events if _begins_ns(event[1]) <= cut.at_ns]
             election = Election(
                 at_ns=cut.at_ns, leader=cut.broker, leader_epoch=cut.epoch + 1, is_flagged=False
             )
@@ -459,6 +508,7 @@ class Elections:
         return (
             election.was_in_isr
             and not election.is_flagged
+            and not election.follows_gap
             and self.logs.was_down(
                 election.leader,
                 election.at_ns,
@@ -471,6 +521,20 @@ class Elections:
         is_its_own = self._registered.column("broker").to_numpy() == broker
         at_ns: I64 = self._registered.column("at_ns").to_numpy()[is_its_own]
         return at_ns
+
+
+def _elected(rows: Sequence[dict[str, Any]]) -> list[int]:
+    """Returns the indices of the states that begin with an election."""
+    leaders = [-1, *(row["leader"] for row in rows)]
+    return [
+        index
+        for index, row in enumerate(rows)
+        if row["leader"] >= 0 and (row["leader"] != leaders[index] or row["flagged"])
+    ]
+
+
+def _begins_ns(event: Election | Gap) -> int:
+    return event.since_ns if isinstance(event, Gap) else event.at_ns
 
 
 def _is_gone(rows: Sequence[dict[str, Any]]) -> bool:
@@ -493,6 +557,27 @@ class _Concerned:
     is_certain: Bools
     lacks: Bools
     has: Bools
+
+
+def _perhaps_lost(gap: Gap, lost: Claims, until: Claims | None) -> _Concerned:
+    """Returns the records that elections which are not recorded may have lost; what that means is not known."""
+    known = np.maximum(lost.epoch, lost.low_epoch)
+    # A leader that was deposed in the gap may have established records after it.
+    is_older = np.maximum(lost.high_epoch, lost.epoch) < gap.last_epoch
+    may_be = (lost.from_ns <= gap.until_ns) | is_older | (lost.high_epoch == ANY_EPOCH)
+    may_be &= known < gap.last_epoch
+    if until is not None:
+        after = np.maximum(until.epoch, until.low_epoch)
+        may_be &= (gap.since_ns <= until.by_ns) | (gap.first_epoch <= after)
+    rows = np.flatnonzero(may_be)
+    nothing = np.zeros(len(rows), dtype=np.bool_)
+    return _Concerned(
+        rows=rows,
+        outcome=np.full(len(rows), UNDECIDED, dtype=np.int8),
+        is_certain=nothing,
+        lacks=nothing,
+        has=nothing,
+    )
 
 
 class _Suspects:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from checkers.kernels.metadata_gaps import NOTHING_SHOWN, MetadataGaps, Shown
+
 
 def may_have_destroyed(fault: Mapping[str, Any]) -> bool:
     """Returns whether a fault may have destroyed data: if injecting it failed, its effect is not known."""
@@ -19,6 +21,26 @@ def may_lack_records(tables: Mapping[str, pa.Table], *, after_destroyed_data: bo
         after_destroyed_data: Whether a replica whose data a fault destroyed may lead by an election that is not
             flagged.
     """
-    if any(tables["partition_states"].column("flagged").to_pylist()):
+    if may_have_been_unclean(tables["partition_states"]):
         return True
     return after_destroyed_data and any(map(may_have_destroyed, tables["faults"].to_pylist()))
+
+
+def may_have_been_unclean(
+    partition_states: pa.Table, shown: Shown = NOTHING_SHOWN, clock_error_ns: int = 0
+) -> bool:
+    """Returns whether an election was flagged, or may have been because states are missing.
+
+    Args:
+        partition_states: Rows of any partitions.
+        shown: What operations show of the partition, if all rows are of one.
+        clock_error_ns: Largest difference between two clocks of the run.
+    """
+    if any(partition_states.column("flagged").to_pylist()):
+        return True
+    rows: dict[tuple[str, int], list[dict[str, object]]] = {}
+    for row in partition_states.sort_by("metadata_offset").to_pylist():
+        rows.setdefault((row["topic"], row["partition"]), []).append(row)
+    return any(
+        MetadataGaps(each, shown, clock_error_ns).may_hide_elections for each in rows.values()
+    )

@@ -13,9 +13,12 @@ what was established before the cut, and was in a replica's log before it, is ce
 Nodes that report every change report when they append. Where no leader did, the logs were looked at now and then
 (`has_all_changes` is false). Between two looks a log may have grown, so what a replica had at a moment follows
 from the looks on both sides of it: a leader never cuts its log, so what it does not have after its election it did
-not have then.
+not have then. The same holds if logs are missing: those of an elected replica until after its election, or those
+of the leader of an epoch that clients saw. A replica that nothing is recorded of is not an empty one. One that has
+nothing reports that when it is created.
 """
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -38,6 +41,23 @@ class Moment:
     broker: int
     at_ns: int
     epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elected:
+    """Who led.
+
+    Attributes:
+        broker: The leader.
+        at_ns: When it was elected.
+        until_ns: When the next leader epoch was committed, or until when this one certainly lasted.
+        is_first: Whether the partition was created with it.
+    """
+
+    broker: int
+    at_ns: int
+    until_ns: int
+    is_first: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +144,17 @@ class _Rows:
     is_leader: Bools
     is_down: Bools
 
+    def grew_from(self, row: int) -> int:
+        """Returns where the records begin that a log has certainly got since the row before.
+
+        Of a log whose first row is an append, nothing else is known: only in the first epoch nobody else can have
+        written what is below the last record.
+        """
+        if row:
+            return int(self.end[row - 1])
+        is_known = self.kind[0] != _APPEND or self.epoch[0] <= 0
+        return 0 if is_known else max(int(self.end[0]) - 1, 0)
+
     def is_earlier_part(self, row: int) -> bool:
         """Returns whether a row tells how short the log was before the look at the same moment, the next row."""
         return row + 1 < len(self.at_ns) and bool(self.at_ns[row] == self.at_ns[row + 1])
@@ -209,9 +240,19 @@ class ReplicaLogs:
 
     Args:
         replica_states: The partition's rows, in any order.
+        elected: All elections that are recorded.
+        shown_epochs: Leader epochs that clients saw.
+        all_leaders_known: Whether every election is recorded.
     """
 
-    def __init__(self, replica_states: pa.Table) -> None:
+    def __init__(
+        self,
+        replica_states: pa.Table,
+        elected: Sequence[Elected] = (),
+        shown_epochs: Collection[int] = (),
+        *,
+        all_leaders_known: bool = True,
+    ) -> None:
         at = replica_states.column("at_ns").to_numpy()
         order = np.argsort(at, kind="stable")
         # A replica without a readable log reports no offsets; what it holds is still on its disk.
@@ -226,8 +267,6 @@ class ReplicaLogs:
             name: replica_states.column(name).to_numpy().astype(np.int64)[order]
             for name in ("at_ns", "log_end_offset", "leader_epoch", "high_watermark")
         }
-        self.has_all_changes = bool((kind == _APPEND).any())
-        """Whether every change of every log was recorded, not only what somebody saw who looked now and then."""
         self.node_of: dict[int, str] = {}
         self._rows: dict[int, _Rows] = {}
         for identifier in np.unique(broker).tolist():
@@ -243,6 +282,25 @@ class ReplicaLogs:
                 is_leader=is_leader[rows],
                 is_down=is_down[rows],
             )
+        self.has_all_changes = (
+            bool((kind == _APPEND).any())
+            and all_leaders_known
+            and all(self._is_known(each) for each in elected)
+            and {*shown_epochs} <= {term.epoch for term in self.terms}
+        )
+        """Whether every change of every leader's log was recorded, not only what somebody saw now and then."""
+
+    def _is_known(self, elected: Elected) -> bool:
+        """Returns whether the log of a replica was recorded when it was elected."""
+        rows = self._rows.get(elected.broker)
+        if rows is None:
+            return False
+        if elected.is_first:
+            # Its log was empty. If more than one record is established, there were changes before its first row.
+            return bool(rows.high_watermark[0] <= 1)
+        # A log that is empty when it is loaded was created then.
+        is_new = rows.end[0] == 0 and rows.at_ns[0] < elected.until_ns
+        return bool(rows.until(elected.at_ns) or is_new)
 
     def __bool__(self) -> bool:
         """Whether any log was recorded."""
@@ -263,7 +321,7 @@ class ReplicaLogs:
         for broker, rows in self._rows.items():
             lead = np.flatnonzero(rows.is_leader)
             epochs = rows.epoch[lead]
-            before = np.concatenate(([0], rows.end[:-1]))
+            before = np.concatenate(([rows.grew_from(0)], rows.end[:-1]))
             for epoch in np.unique(epochs).tolist():
                 all_mine = lead[epochs == epoch]
                 cuts = np.flatnonzero(np.diff(rows.end[all_mine]) < 0) + 1
@@ -411,6 +469,8 @@ class ReplicaLogs:
         """
         low = np.full(len(offsets), ANY_EPOCH, dtype=np.int64)
         high = np.full(len(offsets), -1, dtype=np.int64)
+        if not self.has_all_changes:
+            return low, high  # another leader may have written there, whose log is not recorded
         is_hinted = np.zeros(len(offsets), dtype=np.bool_)
         for term in self.terms:
             if not len(term.write_ns):
@@ -577,10 +637,12 @@ class ReplicaLogs:
         for _, broker, row in events:
             rows = self._rows[broker]
             content = contents[broker][-1] if contents[broker] else _EMPTY
-            before, end = int(rows.end[row - 1]) if row else 0, int(rows.end[row])
+            before, end = rows.grew_from(row), int(rows.end[row])
             epoch, kind = int(rows.epoch[row]), int(rows.kind[row])
             # What a follower copies is known beyond what it has copied so far.
             content = content.cut(min(before, end))
+            if not row and before:
+                content = _range(0, epoch, is_exact=False)
             if end > before and kind == _REPLICATE and epoch in by_epoch:
                 content = content.plus(by_epoch[epoch].since(before))
             elif end > before:

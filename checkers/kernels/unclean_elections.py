@@ -1,6 +1,7 @@
 """Whether the controller's flag on an unclean election is justified, and what faults destroyed before an election.
 
-`elections` states the rules. This module reads `broker_states`, `faults` and the states of one partition for them.
+`elections` states the rules. Where states are missing (`metadata_gaps`), nothing is decided. This module
+reads `broker_states`, `faults` and the states of one partition for them.
 """
 
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from checkers.kernels.history import INF_NS
+from checkers.kernels.metadata_gaps import MetadataGaps, effective_min_isr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,7 @@ class Objection:
 
 
 NO_OBJECTION = Objection()
+NOT_RECORDED = Objection(reason="states of the partition before it are not recorded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +53,20 @@ class Destroyed:
 
     Args:
         rows: States of one partition, in order.
+        gaps: What is missing of them.
         faults: Rows of the whole run.
         node_of: Names of the nodes by the ids of their brokers.
     """
 
     def __init__(
-        self, rows: list[dict[str, Any]], faults: pa.Table, node_of: dict[int, str]
+        self,
+        rows: list[dict[str, Any]],
+        gaps: MetadataGaps,
+        faults: pa.Table,
+        node_of: dict[int, str],
     ) -> None:
         self._rows = rows
+        self._is_missing_before = gaps.is_missing_before
         self._node_of = node_of
         # Whether a fault took effect whose injection failed is not known.
         self._faults = [
@@ -87,11 +96,14 @@ class Destroyed:
                 continue
             completed_ns, healed_ns = fault["completed_ns"], fault["healed_ns"]
             by_ns = at_ns if completed_ns is None else min(completed_ns, at_ns)
-            since = self._all_among(sure_nodes, by_ns) if fault["took_effect"] else INF_NS
+            since = INF_NS
+            if fault["took_effect"]:
+                since = self._all_among(sure_nodes, by_ns, is_lenient=False)
             alone = Alone(
                 since_ns=since,
                 perhaps_since_ns=min(
-                    self._all_among(nodes, fault["invoked_ns"]), self._all_among(nodes, by_ns)
+                    self._all_among(nodes, moment_ns, is_lenient=True)
+                    for moment_ns in (fault["invoked_ns"], by_ns)
                 ),
                 until_ns=INF_NS if healed_ns is None else healed_ns,
             )
@@ -99,15 +111,28 @@ class Destroyed:
                 found.append(alone)
         return tuple(found)
 
-    def _all_among(self, nodes: set[str], at_ns: int) -> int:
-        """Returns since when, until a moment, one replica could commit alone and the ISR was among these nodes."""
+    def _all_among(self, nodes: set[str], at_ns: int, *, is_lenient: bool) -> int:
+        """Returns since when, until a moment, one replica could commit alone and the ISR was among these nodes.
+
+        Args:
+            nodes: Names of nodes.
+            at_ns: The moment.
+            is_lenient: Whether the same is assumed of states that are not recorded.
+        """
         since_ns = INF_NS
-        for row in reversed([row for row in self._rows if row["at_ns"] <= at_ns]):
-            isr = {self._node_of.get(one, f"b{one}") for one in row["isr"]}
-            if min(row["min_isr"], len(row["replicas"])) > 1 or not isr <= nodes:
+        for index in range(sum(row["at_ns"] <= at_ns for row in self._rows), -1, -1):
+            if self._is_missing_before[index]:
+                if not is_lenient:
+                    break
+                since_ns = self._rows[index - 1]["at_ns"] if index else -INF_NS
+            if not index or not self._is_alone(self._rows[index - 1], nodes):
                 break
-            since_ns = row["at_ns"]
+            since_ns = self._rows[index - 1]["at_ns"]
         return since_ns
+
+    def _is_alone(self, row: dict[str, Any], nodes: set[str]) -> bool:
+        isr = {self._node_of.get(one, f"b{one}") for one in row["isr"]}
+        return effective_min_isr(row) <= 1 and isr <= nodes
 
 
 @dataclass(slots=True, kw_only=True)
@@ -153,6 +178,11 @@ class Requested:
         self._open = [*kept, *(one for one in self._open if one.invoked_ns > at_ns)]
         return NO_OBJECTION if is_certain else _PERHAPS_REQUESTED
 
+    def may_have_been_taken(self, until_ns: int) -> None:
+        """Notes that elections until a moment are not recorded, which may have been the requested ones."""
+        for request in self._open:
+            request.may_be_used_up |= request.invoked_ns <= until_ns
+
 
 _PERHAPS_REQUESTED = Objection(
     reason="an election before it, while the request was open, may have been the one that was requested"
@@ -165,11 +195,13 @@ class Lawfulness:
     def __init__(
         self,
         states: list[dict[str, Any]],
+        gaps: MetadataGaps,
         broker_states: pa.Table,
         faults: pa.Table,
         node_of: dict[int, str],
     ) -> None:
         self._states = states
+        self._is_missing_before = gaps.is_missing_before
         self._brokers = broker_states.sort_by("metadata_offset").to_pylist()
         self._faults = [row for row in faults.to_pylist() if row["resolved"]]
         self._actions = [
@@ -180,8 +212,15 @@ class Lawfulness:
     def objection(self, election: int) -> Objection:
         """Returns why the flagged election in a row was wrong, or may have been."""
         start = election - 1
-        while start >= 0 and len(self._states[start]["isr"]) < self._states[start]["min_isr"]:
+        while start >= 0:
+            state = self._states[start]
+            if len(state["isr"]) >= effective_min_isr(state):
+                break
             start -= 1
+        # Where states are missing, neither who left is known nor whether the ISR had min ISR members again.
+        if any(self._is_missing_before[start + 1 : election + 1]):
+            allows = self._allows_unclean(self._states[election])
+            return NO_OBJECTION if allows else NOT_RECORDED
         if start < 0:
             return NO_OBJECTION
         span = self._states[start : election + 1]
@@ -190,6 +229,7 @@ class Lawfulness:
             return NO_OBJECTION  # an administrator changed the partition meanwhile
         if self._is_changed_by_administrator(span[0]["at_ns"], span[-1]):
             return NO_OBJECTION
+        min_isr = effective_min_isr(span[0])
         left, perhaps = (self._left(span, is_lenient=is_lenient) for is_lenient in (False, True))
         if left >= min_isr:
             return NO_OBJECTION
@@ -235,13 +275,18 @@ class Lawfulness:
 
     def _is_changed_by_administrator(self, since_ns: int, election: dict[str, Any]) -> bool:
         """Whether an administrator allowed unclean elections, or changed the partition since a moment."""
-        name = f"{election['topic']}-{election['partition']}"
+        name = _name_of(election)
+        return self._allows_unclean(election) or any(
+            name in action["reconfigures"]
+            and action["invoked_ns"] <= election["at_ns"]
+            and _ends_after(action, since_ns)
+            for action in self._actions
+        )
+
+    def _allows_unclean(self, election: dict[str, Any]) -> bool:
+        name = _name_of(election)
         return any(
-            action["invoked_ns"] <= election["at_ns"]
-            and (
-                name in action["allows_unclean"]
-                or (name in action["reconfigures"] and _ends_after(action, since_ns))
-            )
+            name in action["allows_unclean"] and action["invoked_ns"] <= election["at_ns"]
             for action in self._actions
         )
 
@@ -283,6 +328,10 @@ class Lawfulness:
             and _ended_it(fault, node, orderly_ns, registration["at_ns"])
             for fault in self._faults
         )
+
+
+def _name_of(state: dict[str, Any]) -> str:
+    return f"{state['topic']}-{state['partition']}"
 
 
 def _was_clean(registration: dict[str, Any], *, is_lenient: bool) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from checkers.kernels.metadata_gaps import Shown, shown_epochs
 from checkers.kernels.words import APPEND, OK, operation_words
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Anomaly, Judgement
@@ -24,12 +25,18 @@ class Extent:
         first_ns, last_ns: Its first invocation and its last invocation or completion; None without operations.
         highest_acked: Largest acknowledged offset; None without any.
         lowest_final: Smallest offset that a final read returned; None without any.
+        leader_epochs: Those that responses and records show, ascending.
     """
 
     first_ns: int | None
     last_ns: int | None
     highest_acked: int | None
     lowest_final: int | None
+    leader_epochs: tuple[int, ...] = ()
+
+
+EXTENT = "extent"
+"""The name under which a partition's extent is derived once."""
 
 
 def hides_nothing(context: RunContext) -> bool:
@@ -54,7 +61,13 @@ def extent_of(operations: pa.Table, records_read: pa.Table) -> Extent:
         else None,
         highest_acked=int(acked.max()) if len(acked) else None,
         lowest_final=int(read.min()) if len(read) else None,
+        leader_epochs=shown_epochs(operations, records_read),
     )
+
+
+def shown_in(extent: Extent) -> Shown:
+    """Returns what a partition's history shows of its metadata."""
+    return Shown(first_ns=extent.first_ns, epochs=extent.leader_epochs)
 
 
 def joined(extents: Iterable[Extent]) -> Extent:
@@ -69,6 +82,7 @@ def joined(extents: Iterable[Extent]) -> Extent:
         last_ns=max(known("last_ns"), default=None),
         highest_acked=max(known("highest_acked"), default=None),
         lowest_final=min(known("lowest_final"), default=None),
+        leader_epochs=tuple(sorted({epoch for e in extents for epoch in e.leader_epochs})),
     )
 
 

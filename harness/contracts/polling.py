@@ -265,7 +265,8 @@ class PolledObservation:
             partition_epoch=0 if known is None else known.partition_epoch + 1,
             isr=isr,
             last_known_elr=last_leader,
-            min_isr=self._min_isr[topic],
+            # No partition needs more than it has replicas.
+            min_isr=min(self._min_isr[topic], max(len(replicas), 1)),
         )
         self._view.partitions[name] = state
         if known is None or changes or known.replicas != replicas:

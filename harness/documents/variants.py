@@ -168,6 +168,12 @@ justified. If the evidence does not show that such a fault took effect, it is un
 ISR keeps the former members of ISR and ELR except the unclean ones (ELR-2, ELR-4), and a flagged election needs
 both to be empty: this is why the bound holds.
 
+What is not recorded is not known. Where states of the partition are missing, an election among them may have lost
+the record lawfully or not, and a flagged election after them may have been justified or not: that is undecided.
+States are missing where a leader epoch or a partition epoch is skipped, before the first state if an operation is
+older, and after the last one if clients saw a higher leader epoch. If the log of an elected replica was not
+recorded when it was elected, all logs of the partition count as looked at now and then.
+
 Administrators may give up this protection. The unclean election that one requested is justified, and so is a
 flagged election after one allowed unclean elections, or changed min ISR, replicas or a feature level since that
 moment.

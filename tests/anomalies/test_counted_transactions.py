@@ -87,6 +87,7 @@ def test_a_destroyed_disk_makes_a_repetition_undecided_if_one_replica_may_commit
 ) -> None:
     state = dict.fromkeys(TABLES["partition_states"].names, 0)
     lists = {name: [1] for name in ("isr", "elr", "last_known_elr", "replicas")}
+    lists["replicas"] = [1, 2]
     state |= {**lists, "topic": "__consumer_offsets", "flagged": False, "min_isr": min_isr}
     states = pa.Table.from_pylist([state], schema=TABLES["partition_states"])
     fault = power_fault(0) | {"can_lose_data": loses}

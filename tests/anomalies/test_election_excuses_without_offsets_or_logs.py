@@ -172,7 +172,9 @@ UNFLAGGED, FLAGGED = state(100, 2, [1, 2], epoch=1), state(200, 3, [3], epoch=2,
     ("elections", "judgement", "validity"),
     [
         ([UNFLAGGED], FORBIDDEN, Validity.INVALID),
-        ([FLAGGED], EXCUSED, Validity.VALID),
+        ([{**FLAGGED, "leader_epoch": 1}], EXCUSED, Validity.VALID),
+        # An election before it is not recorded.
+        ([FLAGGED], UNDECIDED, Validity.UNKNOWN),
         ([UNFLAGGED, FLAGGED], UNDECIDED, Validity.UNKNOWN),
     ],
 )

@@ -171,11 +171,9 @@ def test_only_a_flagged_election_between_the_poll_and_the_answer_explains_it(
     election_epoch: int, leader_epoch: int, judgement: Judgement
 ) -> None:
     wrong = query(TIMESTAMP, offset=2, leader_epoch=leader_epoch)
-    states = [
-        state(0, 1, [1, 2], epoch=2),
-        state(10, 2, [2], epoch=election_epoch, flagged=True),
-    ]
-    verdict = verdict_of(wrong, states=states)
+    before = [state(epoch, 1 + epoch % 2, [1, 2], epoch=epoch) for epoch in range(election_epoch)]
+    flagged = state(10, 1 + election_epoch % 2, [1], epoch=election_epoch, flagged=True)
+    verdict = verdict_of(wrong, states=[*before, flagged])
     assert found(verdict) == {"lookup-skips-record": (1, judgement)}
 
 
@@ -202,6 +200,26 @@ def test_only_a_fault_that_may_have_destroyed_the_record_before_the_answer_expla
     faults = [{**fault(at_ns, "wipe", ["b1"], healed=healed_ns), **changed}]
     verdict = verdict_of(query(EPOCH, offset=1), context=context, faults=faults)
     assert found(verdict) == {"epoch-ends-early": (1, judgement)}
+
+
+@pytest.mark.parametrize(
+    ("epochs", "judgement"),
+    [
+        ((2, 3, 4), Judgement.FORBIDDEN),
+        ((2, 4), Judgement.UNDECIDED),
+        ((3, 4, 6), Judgement.FORBIDDEN),
+        ((1, 3, 4), Judgement.FORBIDDEN),
+        # The answer shows epoch 4, which is not recorded.
+        ((2, 3), Judgement.UNDECIDED),
+    ],
+)
+def test_an_election_that_is_not_recorded_may_explain_an_answer(
+    epochs: tuple[int, ...], judgement: Judgement
+) -> None:
+    wrong = query(TIMESTAMP, offset=2, leader_epoch=4)
+    states = [state(10 * at, 1 + epoch % 2, [1, 2], epoch=epoch) for at, epoch in enumerate(epochs)]
+    verdict = verdict_of(wrong, states=states)
+    assert found(verdict) == {"lookup-skips-record": (1, judgement)}
 
 
 def test_answers_that_a_leader_explains_are_counted_apart() -> None:

@@ -1,7 +1,8 @@
 """Random runs of three abstract brokers, with the truth about every loss, and the comparison with the verdict.
 
 `python -m tests.property.election_runs --runs 20000 --first-seed 0` judges that many runs and prints the seed of
-each wrong verdict; `--seed N` prints one run. A later call can continue with the next first seed.
+each wrong verdict; `--seed N` prints one run. A later call can continue with the next first seed. With `--gaps`
+states of the partition or rows of replicas are missing: then more may be unknown, but nothing else may be said.
 
 The brokers follow Kafka's rules for leaders, followers and high watermarks, except that some runs break them: they
 elect a replica outside of the ISR without a flag, cut a leader's log before it is elected again, or elect with a
@@ -20,10 +21,11 @@ from typing import Any
 import pyarrow as pa
 
 from checkers.kernels.compose import judge_run
+from checkers.kernels.history import INF_NS
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Validity, Verdict
 from tests.anomalies.runs import run
-from tests.property.election_cluster import Choices, Cluster, Record
+from tests.property.election_cluster import BROKERS, Choices, Cluster, Record
 
 
 def holds(log: Sequence[Record], offset: int, value: int) -> bool:
@@ -113,7 +115,39 @@ def sampled(rows: list[dict[str, Any]], share: float, rng: random.Random) -> lis
     return seen
 
 
-def random_run(seed: int) -> tuple[Cluster, dict[str, pa.Table], RunContext]:
+Recorded = tuple[list[dict[str, Any]], list[dict[str, Any]]]
+"""States of the partition and rows of replicas."""
+
+
+def with_gaps(cluster: Cluster, rows: list[dict[str, Any]], rng: random.Random) -> Recorded:
+    """Returns what is recorded of a run if states of the partition or rows of replicas are missing.
+
+    Only what shows itself is left out: states between two others, the first ones, or the last ones if the final
+    read is of an epoch after them; all rows of a replica, or its first ones.
+    """
+    states = [row | {"partition_epoch": at} for at, row in enumerate(cluster.states)]
+    if rng.random() < 0.7:
+        first, stop = sorted(rng.sample(range(len(states) + 1), 2))
+        is_shown = cluster.choices.has_epochs and cluster.choices.final_is_complete
+        is_last = stop == len(states)
+        if is_last and not (is_shown and states[first - 1]["leader_epoch"] < cluster.epoch):
+            stop -= 1
+        kept = states[stop:]
+        if first < stop and kept and first and rng.random() < 0.5:
+            # As in the states of a snapshot, the flag of what it does not show is lost.
+            kept = [kept[0] | {"flagged": False}, *kept[1:]]
+        states = [*states[:first], *kept]
+    b = rng.choice(BROKERS)
+    mine = [row["at_ns"] for row in rows if row["broker"] == b]
+    if mine and rng.random() < 0.7:
+        since_ns = rng.choice((INF_NS, rng.choice(mine)))
+        rows = [row for row in rows if row["broker"] != b or row["at_ns"] >= since_ns]
+    return states, rows
+
+
+def random_run(
+    seed: int, *, has_gaps: bool = False
+) -> tuple[Cluster, dict[str, pa.Table], RunContext]:
     """Returns a run, its tables and its context."""
     rng = random.Random(seed)
     choices = Choices(
@@ -133,9 +167,12 @@ def random_run(seed: int) -> tuple[Cluster, dict[str, pa.Table], RunContext]:
     rows = cluster.rows if choices.has_logs else []
     if not choices.has_all_logs:
         rows = sampled(rows, choices.sampled_share, rng)
+    states = cluster.states
+    if has_gaps:
+        states, rows = with_gaps(cluster, rows, random.Random(f"gaps/{seed}"))
     tables = run(
         cluster.calls,
-        states=cluster.states,
+        states=states,
         replicas=rows,
         brokers=cluster.broker_rows,
         faults=cluster.faults,
@@ -150,7 +187,7 @@ def random_run(seed: int) -> tuple[Cluster, dict[str, pa.Table], RunContext]:
     return cluster, tables, context
 
 
-def objection(cluster: Cluster, truth: Truth, verdict: Verdict) -> str:
+def objection(cluster: Cluster, truth: Truth, verdict: Verdict, *, has_gaps: bool = False) -> str:
     """Returns what is wrong with a verdict, empty if nothing is."""
     choices = cluster.choices
     if truth.lost_for_wrong:
@@ -158,6 +195,7 @@ def objection(cluster: Cluster, truth: Truth, verdict: Verdict) -> str:
             return "valid, but records are lost without an excuse"
         # Without epochs in responses, clients may not know which of two leaders wrote a record.
         can_be_known = choices.has_all_logs and choices.has_epochs and choices.final_is_complete
+        can_be_known &= not has_gaps
         # Nor does anybody know which of two records a follower copied that one leader wrote at the same offset.
         cuts = [
             row["log_end_offset"]
@@ -174,24 +212,26 @@ def objection(cluster: Cluster, truth: Truth, verdict: Verdict) -> str:
     return ""
 
 
-def judged(seed: int) -> tuple[Cluster, Truth, Verdict, str]:
+def judged(seed: int, *, has_gaps: bool = False) -> tuple[Cluster, Truth, Verdict, str]:
     """Returns one run with its truth, its verdict, and what is wrong with that."""
-    cluster, tables, context = random_run(seed)
+    cluster, tables, context = random_run(seed, has_gaps=has_gaps)
     truth, verdict = truth_of(cluster), judge_run(tables, context)
-    return cluster, truth, verdict, objection(cluster, truth, verdict)
+    return cluster, truth, verdict, objection(cluster, truth, verdict, has_gaps=has_gaps)
 
 
-def wrong_verdicts(first_seed: int, runs: int) -> Iterator[tuple[int, str]]:
+def wrong_verdicts(
+    first_seed: int, runs: int, *, has_gaps: bool = False
+) -> Iterator[tuple[int, str]]:
     """Yields the seed of each wrong verdict, and what is wrong with it."""
     for seed in range(first_seed, first_seed + runs):
-        _, _, _, wrong = judged(seed)
+        _, _, _, wrong = judged(seed, has_gaps=has_gaps)
         if wrong:
             yield seed, wrong
 
 
-def show(seed: int) -> None:
-    """Prints one run."""
-    cluster, truth, verdict, wrong = judged(seed)
+def show(seed: int, *, has_gaps: bool) -> None:
+    """Prints one run, with what is missing in its record too."""
+    cluster, truth, verdict, wrong = judged(seed, has_gaps=has_gaps)
     print(cluster.choices)
     for call in cluster.calls:
         print(" ", call)
@@ -219,14 +259,15 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20_000)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--gaps", action="store_true", help="leave out states and rows of replicas")
     arguments = parser.parse_args()
     if arguments.seed is not None:
-        show(arguments.seed)
+        show(arguments.seed, has_gaps=arguments.gaps)
         return 0
     count = 0
     stop = arguments.first_seed + arguments.runs
     for first in range(arguments.first_seed, stop, 500):
-        for seed, wrong in wrong_verdicts(first, min(500, stop - first)):
+        for seed, wrong in wrong_verdicts(first, min(500, stop - first), has_gaps=arguments.gaps):
             print(f"seed {seed}: {wrong}", flush=True)
             count += 1
         print(f"done up to seed {min(first + 500, stop) - 1}", file=sys.stderr)

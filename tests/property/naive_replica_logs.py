@@ -3,7 +3,7 @@
 The rules are those of `checkers.kernels.replica_logs`; every question is answered by looking at all rows.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,10 +56,34 @@ class Reign:
                 yield moment.row["at_ns"], moment.grew_from, len(moment.log)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Led:
+    """A broker that was elected, and until when its epoch certainly lasted."""
+
+    broker: int
+    at_ns: int
+    until_ns: int
+    is_first: bool
+
+
+def is_known(led: Led, rows: list[Row]) -> bool:
+    """Whether the log of a leader was recorded when it was elected."""
+    for row in rows:
+        if row["broker"] != led.broker:
+            continue
+        if led.is_first:
+            return bool(row["high_watermark"] < 2)
+        is_created = row["log_end_offset"] == 0 and row["at_ns"] < led.until_ns
+        return bool(row["at_ns"] <= led.at_ns or is_created)
+    return False
+
+
 class NaiveLogs:
     """All logs of a partition."""
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(
+        self, rows: list[Row], led: Sequence[Led] = (), *, all_leaders_known: bool = True
+    ) -> None:
         self.replicas: dict[int, Replayed] = {}
         self.leaders: dict[int, Leader] = {}
         self.has_all_changes = any(
@@ -68,6 +92,7 @@ class NaiveLogs:
         readable = sorted(
             (row for row in rows if row["log_end_offset"] >= 0), key=lambda row: row["at_ns"]
         )
+        self.has_all_changes &= all_leaders_known and all(is_known(one, readable) for one in led)
         for at, row in enumerate(readable):
             is_look = self.has_all_changes or not any(
                 (later["broker"], later["at_ns"]) == (row["broker"], row["at_ns"])
@@ -80,6 +105,9 @@ class NaiveLogs:
         )
 
     def _replay(self, replica: Replayed, row: Row, *, is_look: bool) -> None:
+        if not replica.moments and row["cause"] == "append" and row["leader_epoch"] > 0:
+            # Who wrote what is below the first append that was recorded is not known.
+            replica.log = [(row["leader_epoch"], False)] * max(row["log_end_offset"] - 1, 0)
         before, end, epoch = len(replica.log), row["log_end_offset"], row["leader_epoch"]
         writer = (row["cause"] if row["cause"] in ("append", "replicate") else "other", epoch)
         if end < before:

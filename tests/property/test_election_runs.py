@@ -8,6 +8,7 @@ import pytest
 
 from checkers.kernels import elections
 from checkers.kernels.elections import EXCUSED, UNEXCUSED, Claims, Elections, Fates
+from checkers.kernels.metadata_gaps import MetadataGaps
 from checkers.kernels.replica_logs import Moment, Records, ReplicaLogs
 from tests.property.election_runs import random_run, truth_of, wrong_verdicts
 
@@ -18,6 +19,11 @@ RUNS = 100
 @pytest.mark.parametrize("part", range(4))
 def test_no_loss_is_judged_wrong(part: int) -> None:
     assert list(wrong_verdicts(part * RUNS // 4, RUNS // 4)) == []
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_no_loss_is_judged_wrong_if_states_or_rows_of_replicas_are_missing(part: int) -> None:
+    assert list(wrong_verdicts(part * RUNS // 4, RUNS // 4, has_gaps=True)) == []
 
 
 def test_enough_runs_lose_records_with_and_without_an_excuse() -> None:
@@ -64,9 +70,9 @@ MUTANTS: dict[str, tuple[Any, str, Any, int]] = {
 """What is replaced by what, and the first seed to try."""
 
 
-def _until_noticed(first_seed: int) -> Iterator[bool]:
+def _until_noticed(first_seed: int, *, has_gaps: bool = False) -> Iterator[bool]:
     for seed in range(first_seed, first_seed + RUNS):
-        yield bool(list(wrong_verdicts(seed, 1)))
+        yield bool(list(wrong_verdicts(seed, 1, has_gaps=has_gaps)))
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
@@ -74,3 +80,8 @@ def test_the_comparison_notices_a_broken_rule(mutant: str, monkeypatch: pytest.M
     place, name, value, first_seed = MUTANTS[mutant]
     monkeypatch.setattr(place, name, value)
     assert any(_until_noticed(first_seed))
+
+
+def test_the_comparison_notices_if_no_election_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MetadataGaps, "before", lambda self, index: None)
+    assert any(_until_noticed(0, has_gaps=True))

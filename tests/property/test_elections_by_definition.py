@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,11 @@ import pytest
 from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Elections
 from checkers.kernels.history import INF_NS
 from checkers.kernels.replica_logs import ANY_EPOCH
-from tests.anomalies.runs import state, table
-from tests.property.naive_replica_logs import NaiveLogs
+from tests.anomalies.runs import replica, state, table
+from tests.property.naive_replica_logs import Led, NaiveLogs
 from tests.property.test_replica_logs_by_replay import random_rows
 
-CASES = 144
+CASES = 240
 NONE = -1
 
 
@@ -48,43 +49,79 @@ class Event:
     excuses: bool
     was_in_isr: bool
     until_ns: int = INF_NS
+    is_known: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unrecorded:
+    """Elections that may have been between two states."""
+
+    since_ns: int
+    until_ns: int
+    epochs: tuple[int, ...]
+    number: int = NONE
+
+    def may_concern(self, lost: Claim, until: Claim | None, low: int) -> bool:
+        """Whether one of them may have been after a record was established, and before another one was."""
+        later = [epoch for epoch in self.epochs if epoch > max(low, lost.epoch)]
+        if not later:
+            return False
+        # Or a leader that one of them deposed established it.
+        in_time = lost.from_ns <= self.until_ns or lost.high_epoch == ANY_EPOCH
+        in_time |= max(lost.high_epoch, lost.epoch) < self.epochs[-1]
+        if until is None or self.since_ns <= until.by_ns:
+            return in_time
+        return in_time and self.epochs[0] <= max(until.epoch, until.low_epoch)
 
 
 class NaiveElections:
     """The elections of one partition whose flagged ones are all lawful."""
 
-    def __init__(self, states: list[dict[str, Any]], logs: NaiveLogs) -> None:
-        self.logs = logs
+    def __init__(self, states: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
         self.elections: list[Event] = []
+        self.unrecorded: list[Unrecorded] = []
+        events: list[Event | Unrecorded] = []
+        led = []
         leader, eligible = NONE, states[0]["isr"] if states else []
         for index, row in enumerate(states):
+            missing = unrecorded_before(states, index)
+            if missing:
+                self.unrecorded.append(missing)
+                events.append(missing)
             if row["leader"] >= 0 and (row["leader"] != leader or row["flagged"]):
+                until_ns = ends_ns(states, index)
+                is_first = index == 0 and row["leader_epoch"] == 0
+                led.append(
+                    Led(
+                        broker=row["leader"],
+                        at_ns=row["at_ns"],
+                        until_ns=until_ns,
+                        is_first=is_first,
+                    )
+                )
                 self.elections.append(
                     Event(
                         number=len(self.elections),
                         at_ns=row["at_ns"],
                         leader=row["leader"],
                         epoch=row["leader_epoch"],
-                        excuses=row["flagged"],
-                        was_in_isr=row["leader"] in eligible,
-                        until_ns=min(
-                            (
-                                one["at_ns"]
-                                for one in states[index:]
-                                if one["leader_epoch"] > row["leader_epoch"]
-                            ),
-                            default=INF_NS,
-                        ),
+                        excuses=row["flagged"] and not missing,
+                        was_in_isr=row["leader"] in eligible and not missing,
+                        until_ns=until_ns,
+                        is_known=not missing,
                     )
                 )
+                events.append(self.elections[-1])
             leader, eligible = row["leader"], row["isr"]
         self.last_leader = leader
         self.last_epoch = max((r["leader_epoch"] for r in states if r["leader"] >= 0), default=NONE)
         self.has_states = bool(states)
+        self.logs = logs = NaiveLogs(rows, led, all_leaders_known=not self.unrecorded)
         self.events = [
             one
-            for one in self.elections
-            if not one.was_in_isr
+            for one in events
+            if isinstance(one, Unrecorded)
+            or not one.was_in_isr
             or one.excuses
             or not logs.was_down(one.leader, one.at_ns, one.until_ns, [])
         ]
@@ -99,7 +136,8 @@ class NaiveElections:
                 excuses=False,
                 was_in_isr=True,
             )
-            self.events.insert(sum(e.at_ns <= at_ns for e in self.events), cut)
+            begins = [e.since_ns if isinstance(e, Unrecorded) else e.at_ns for e in self.events]
+            self.events.insert(sum(begin_ns <= at_ns for begin_ns in begins), cut)
 
     def epoch_end(self, epoch: int) -> int:
         return next((e.at_ns for e in self.elections if e.epoch > epoch), INF_NS)
@@ -138,13 +176,18 @@ class NaiveElections:
     ) -> tuple[int, int]:
         """Follows every possible course of events; None is that the record is still there."""
         low, high = epochs
-        courses: set[tuple[Event, int] | None] = {None}
+        courses: set[tuple[Event | Unrecorded, int] | None] = {None}
         for event in self.events:
+            if isinstance(event, Unrecorded):
+                if event.may_concern(lost, until, low):
+                    # What was there may be lost then, what was lost may be back.
+                    courses |= {course or (event, UNDECIDED) for course in courses} | {None}
+                continue
             may_concern, certainly = self._concerns(event, lost, until, low)
             if not may_concern:
                 continue
             has, lacks = self._state(event, lost, low, high)
-            after: set[tuple[Event, int] | None] = set()
+            after: set[tuple[Event | Unrecorded, int] | None] = set()
             for course in courses:
                 lost_now = course or (event, self._outcome(event, lost, certainly))
                 if has:
@@ -175,6 +218,8 @@ class NaiveElections:
         )
 
     def _outcome(self, event: Event, lost: Claim, certainly: bool) -> int:
+        if not event.is_known:
+            return UNDECIDED
         if not event.excuses:
             return UNEXCUSED
         is_late = lost.from_ns > event.at_ns and lost.high_epoch == ANY_EPOCH
@@ -199,6 +244,7 @@ class NaiveElections:
             or (
                 event.at_ns <= until.from_ns
                 and all(e.was_in_isr for e in self.elections if e.at_ns <= event.at_ns)
+                and all(one.since_ns > event.at_ns for one in self.unrecorded)
             )
             or event.epoch <= until.low_epoch
         )
@@ -222,6 +268,39 @@ def fate_by_clocks(
     return outcomes.pop() if len(outcomes) == 1 else UNDECIDED, next(named, NONE)
 
 
+def unrecorded_before(states: list[dict[str, Any]], index: int) -> Unrecorded | None:
+    """Returns the elections that may have been right before a state, that of its epoch included."""
+    row, before = states[index], states[index - 1] if index else None
+    known = 0 if before is None else before["leader_epoch"]
+    if known == row["leader_epoch"] or (before and not lacks_states_between(states, before, row)):
+        return None
+    epochs = [*range(known + 1, row["leader_epoch"] + 1)]
+    if row["leader"] < 0 or (before is None and row["flagged"]):
+        epochs.pop()
+    if not epochs:
+        return None
+    since_ns = -INF_NS if before is None else before["at_ns"]
+    return Unrecorded(since_ns=since_ns, until_ns=row["at_ns"], epochs=tuple(epochs))
+
+
+def lacks_states_between(
+    states: list[dict[str, Any]], before: dict[str, Any], row: dict[str, Any]
+) -> bool:
+    steps = [row[name] - before[name] for name in ("leader_epoch", "partition_epoch")]
+    has_isr = any(sorted(one["isr"]) != sorted(one["replicas"]) for one in states)
+    return steps[0] > 1 or (has_isr and steps[1] > 1)
+
+
+def ends_ns(states: list[dict[str, Any]], index: int) -> int:
+    """Returns when the next leader epoch began, or the moment after the last state of this one."""
+    epoch = states[index]["leader_epoch"]
+    for before, row in pairwise(states[index:]):
+        if row["leader_epoch"] > epoch:
+            is_missing = lacks_states_between(states, before, row)
+            return int(before["at_ns"] + 1 if is_missing else row["at_ns"])
+    return INF_NS
+
+
 def _is_after(event: Event, lost: Claim, low: int) -> bool:
     in_time = lost.from_ns <= event.at_ns or (not event.was_in_isr and lost.epoch >= 0)
     return in_time and max(lost.epoch, low) < event.epoch
@@ -235,15 +314,28 @@ def _is_before(event: Event, until: Claim | None) -> bool:
 
 def random_states(rng: random.Random) -> list[dict[str, Any]]:
     states, now, epoch = [], 0, 0
+    changes = 0
+    steps = rng.choice(((0, 1, 1), (0, 1, 1), (0, 1, 1), (0, 1, 1, 1, 1, 2)))
     for number in range(rng.randint(0, 7)):
         now += rng.choice((0, 1, 5, 8))
         leader = rng.choice((-1, 0, 1, 2, 3))
-        epoch += rng.choice((0, 1, 1, 2))
+        epoch += rng.choice(steps if number else (0, 0, 0, 1))
         isr = sorted(rng.sample((0, 1, 2, 3), rng.randint(1, 3)))
         flagged = leader >= 0 and rng.random() < 0.5
+        changes += 2 if rng.random() < 0.03 else 1
         row = state(now, leader, isr, epoch=epoch, flagged=flagged, metadata_offset=number)
-        states.append(row)
+        states.append(row | {"partition_epoch": changes})
     return states
+
+
+def random_case(rng: random.Random) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Returns states and rows of replicas."""
+    states = random_states(rng)
+    rows = random_rows(rng) if rng.random() < 0.7 else []
+    if rows and rng.random() < 0.8:
+        # All replicas are recorded from the start.
+        rows = [*(replica(-1, b, 0, cause="load") for b in range(4)), *rows]
+    return states, rows
 
 
 def random_claim(rng: random.Random) -> Claim:
@@ -271,9 +363,8 @@ def columns(claims: list[Claim]) -> Claims:
 def test_fates_are_those_of_one_record_after_the_other(part: int) -> None:
     for number in range(part * CASES // 12, (part + 1) * CASES // 12):
         rng = random.Random(f"elections/{number}")
-        states = random_states(rng)
-        rows = random_rows(rng) if rng.random() < 0.7 else []
-        naive = NaiveElections(states, NaiveLogs(rows))
+        states, rows = random_case(rng)
+        naive = NaiveElections(states, rows)
         error = rng.choice((0, 0, 1, 4))
         shuffled = rng.sample(states, len(states))
         elections = Elections(
@@ -285,7 +376,8 @@ def test_fates_are_those_of_one_record_after_the_other(part: int) -> None:
             clock_error_ns=error,
         )
         assert elections.settled_end_offset == naive.settled_end()
-        assert elections.can_excuse == any(e.excuses for e in naive.elections)
+        may_excuse = any(e.excuses for e in naive.elections) or bool(naive.unrecorded)
+        assert elections.can_excuse == may_excuse
         epochs = np.arange(-1, 12)
         assert elections.epoch_ends(epochs).tolist() == [naive.epoch_end(e) for e in epochs]
         for count in (1, 1, 1, 1, 8):
@@ -298,6 +390,12 @@ def test_fates_are_those_of_one_record_after_the_other(part: int) -> None:
             ]
             found = list(zip(fates.outcome.tolist(), fates.election.tolist(), strict=True))
             assert found == expected, f"case {number}: {states} {rows} {lost} {until}"
+
+
+def test_some_random_logs_are_complete_and_some_states_are_missing() -> None:
+    found = [NaiveElections(*random_case(random.Random(f"elections/{n}"))) for n in range(CASES)]
+    assert sum(one.logs.has_all_changes for one in found) > CASES // 20
+    assert sum(bool(one.unrecorded) for one in found) > CASES // 10
 
 
 def test_of_two_fates_the_better_one_counts_and_of_equal_ones_the_first() -> None:

@@ -11,15 +11,16 @@ not below p was asked afterwards:
 
 Nothing is claimed about a record that the final reads do not return at its offset: it may have been deleted or
 lost, which other checkers judge. An answer is undecided if a leader may lawfully have lacked the record for a
-while, until it was sent again: after a flagged election later than p and not later than the leader's epoch, or,
-without ELR, after a fault that may have destroyed the record. That fault was injected before the answer, and not
-over before the record was sent.
+while, until it was sent again: after a flagged election later than p and not later than the leader's epoch, or one
+that is not recorded, or, without ELR, after a fault that may have destroyed the record. That fault was injected
+before the answer, and not over before the record was sent.
 
 Source:
     KIP-79 (offsets by timestamp), KIP-101 and KIP-320 (epochs and truncation).
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -29,7 +30,9 @@ from checkers.anomalies import ANOMALIES
 from checkers.kernels.evidence import seconds
 from checkers.kernels.history import INF_NS
 from checkers.kernels.lawful_losses import may_have_destroyed
+from checkers.kernels.metadata_gaps import MetadataGaps
 from checkers.kernels.queries.validation import rows_of
+from checkers.kernels.vacuous_facts import extent_of, shown_in
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import QUERY_CHECKER, RunContext
 from harness.contracts.verdict import Judgement, Witness
@@ -91,8 +94,15 @@ class _Lacks:
 
     def __init__(self, tables: Mapping[str, pa.Table], context: RunContext) -> None:
         self._error_ns = context.clock_error_ns
-        states = rows_of(tables["partition_states"], ("leader_epoch", "flagged"))
-        self._flagged = [epoch for epoch, is_flagged in states if is_flagged]
+        states = tables["partition_states"].sort_by("metadata_offset").to_pylist()
+        shown = shown_in(extent_of(tables["operations"], tables["records_read"]))
+        answered = tables["offset_queries"].column("leader_epoch").to_pylist()
+        shown = replace(shown, epochs=tuple(sorted({*shown.epochs, *answered})))
+        gaps = MetadataGaps(states, shown, context.clock_error_ns)
+        flagged = [state["leader_epoch"] for state in states if state["flagged"]]
+        hidden = [gap for index in range(len(states) + 1) if (gap := gaps.before(index))]
+        self._perhaps_unclean = [(epoch, epoch) for epoch in flagged]
+        self._perhaps_unclean += [(gap.first_epoch, gap.last_epoch) for gap in hidden]
         faults = [] if context.elr_on else tables["faults"].to_pylist()
         self._destroying = [fault for fault in faults if may_have_destroyed(fault)]
         self._operations = tables["operations"]
@@ -105,7 +115,10 @@ class _Lacks:
 
     def are_lawful(self, row: Row) -> bool:
         """Returns whether the leader that gave an answer (of `offset_queries`) may have lacked the record."""
-        if any(row["known_epoch"] < epoch <= row["leader_epoch"] for epoch in self._flagged):
+        if any(
+            row["known_epoch"] < last and first <= row["leader_epoch"]
+            for first, last in self._perhaps_unclean
+        ):
             return True
         return any(self._may_lack_after(fault, row) for fault in self._destroying)
 

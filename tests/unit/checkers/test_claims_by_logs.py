@@ -26,6 +26,10 @@ def leads(at: int, broker: int, end: int, *, hw: int, epoch: int, cause: str = "
 def reader_of(
     operations: pa.Table, records: pa.Table, ends: pa.Table, replicas: list[Row]
 ) -> ClaimReader:
+    if any(row["cause"] == "append" for row in replicas):
+        # Brokers without a row report that they have nothing; otherwise their logs were not recorded.
+        silent = {1, 2} - {row["broker"] for row in replicas}
+        replicas = [*(replica(0, b, 0, cause="load") for b in silent), *replicas]
     elections = Elections(
         table("partition_states", STATES),
         table("replica_states", replicas),

@@ -32,7 +32,7 @@ def test_the_log_of_the_last_leader_is_the_log_at_the_end(
 ) -> None:
     """If nobody leads at the end, the log of broker 1 counts, which led last. Broker 2 reported nothing."""
     found = Elections(
-        table("partition_states", [state(20, leader, [0, 1, 2], epoch=1)]),
+        table("partition_states", [state(0, leader, [0, 1, 2], epoch=0)]),
         table(
             "replica_states",
             [

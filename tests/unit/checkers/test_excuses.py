@@ -184,6 +184,7 @@ def test_an_append_without_an_offset_may_be_lost_by_the_first_election_of_the_ru
     verdict = judged(
         [append(0, 0, at=0), replace(append(1, None, at=3), res=10), *final_read(10, 0)],
         [
+            state(0, -1, [2, 3], epoch=0),
             state(20, 2, [2, 3], epoch=1, flagged=first),
             state(30, 3, [3], epoch=2, flagged=second),
             state(40, 3, [3], epoch=3, flagged=True),

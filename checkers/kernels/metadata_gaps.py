@@ -1,0 +1,149 @@
+"""Which states of a partition are missing from the record, and what may have happened there.
+
+Committed metadata are recorded as they are observed. The record may begin after the partition was created; a
+snapshot may replace the states between two others; and a run that ends early may end before its last states were
+observed. What is not recorded is not known: an election may have been among it, flagged or not. So what it did to
+records is undecided. It is neither an excuse nor the absence of one.
+
+Missing states show themselves:
+
+- the leader epoch grows by one with each change of the leader, so a larger step hides states;
+- so does a larger step of the partition epoch. That one counts changes only where a system commits an ISR; others
+  may count how often they were asked;
+- an operation was invoked before the first state was committed;
+- a client was shown a leader epoch above that of the last state.
+
+A run without any state has no record with gaps. It has none at all, and nothing is excused there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.kernels.history import I64, INF_NS
+from checkers.kernels.words import OK, numbers, operation_words
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What operations of one partition show of its metadata.
+
+    Attributes:
+        first_ns: When the first one was invoked; None if that is not known, and states are complete from the start
+            if they begin with the first leader epoch.
+        epochs: The leader epochs of responses and of records, ascending.
+    """
+
+    first_ns: int | None = None
+    epochs: tuple[int, ...] = ()
+
+
+NOTHING_SHOWN = Shown()
+
+
+def shown_epochs(operations: pa.Table, records_read: pa.Table) -> tuple[int, ...]:
+    """Returns the leader epochs that responses and trusted records of one partition show, ascending."""
+    is_ok = operation_words(operations).outcome == OK
+    of_responses = operations.column("leader_epoch").to_numpy()[is_ok]
+    is_trusted = numbers(records_read.column("status"), ("ok",)) == 0
+    of_records = records_read.column("leader_epoch").to_numpy()[is_trusted]
+    epochs: I64 = np.unique(np.concatenate((of_responses, of_records)))
+    return tuple(epochs[epochs >= 0].tolist())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Elections that may have been, but are not recorded.
+
+    Attributes:
+        since_ns, until_ns: They were committed after the one and not after the other.
+        first_epoch, last_epoch: The leader epochs that they may have begun.
+    """
+
+    since_ns: int
+    until_ns: int
+    first_epoch: int
+    last_epoch: int
+
+
+class MetadataGaps:
+    """What is missing of the states of one partition.
+
+    Args:
+        rows: The states, in order.
+        shown: What operations show of them.
+        clock_error_ns: Largest difference between two clocks of the run.
+    """
+
+    def __init__(self, rows: Sequence[Row], shown: Shown, clock_error_ns: int = 0) -> None:
+        self._rows = rows
+        counts_changes = any({*row["isr"]} != {*row["replicas"]} for row in rows)
+        self.is_missing_before: list[bool] = []
+        """Whether states are missing right before each of the rows, and after the last one."""
+        if not rows:
+            self.is_missing_before = [False]
+            return
+        self.is_missing_before.append(_begins_late(rows[0], shown, clock_error_ns))
+        for before, row in pairwise(rows):
+            step = row["leader_epoch"] - before["leader_epoch"]
+            changes = row["partition_epoch"] - before["partition_epoch"]
+            self.is_missing_before.append(step > 1 or (counts_changes and changes > 1))
+        last_epoch = max(row["leader_epoch"] for row in rows)
+        self._last_shown = max(shown.epochs, default=-1)
+        self.is_missing_before.append(self._last_shown > last_epoch)
+
+    def before(self, index: int) -> Gap | None:
+        """Returns the elections that may have been right before a row, the one of its epoch included.
+
+        Args:
+            index: Of the row; the number of rows for what came after the last one.
+        """
+        if not self.is_missing_before[index]:
+            return None
+        first, since_ns = 1, -INF_NS
+        if index:
+            # Nothing can be lost when the partition is created, in epoch 0.
+            before = self._rows[index - 1]
+            first, since_ns = before["leader_epoch"] + 1, before["at_ns"]
+        last, until_ns = self._last_shown, INF_NS
+        if index < len(self._rows):
+            row = self._rows[index]
+            # An epoch without a leader began with no election. A flag in the first row is about that row itself.
+            is_known = row["leader"] < 0 or (row["flagged"] and not index)
+            last = row["leader_epoch"] - is_known
+            until_ns = row["at_ns"]
+        if last < first:
+            return None
+        return Gap(since_ns=since_ns, until_ns=until_ns, first_epoch=first, last_epoch=last)
+
+    @property
+    def may_hide_elections(self) -> bool:
+        """Whether there may have been elections that are not recorded."""
+        indices = range(len(self.is_missing_before))
+        return bool(self._rows) and any(self.before(index) is not None for index in indices)
+
+    def ends_ns(self, index: int) -> int:
+        """Returns until when the leader epoch of a row certainly lasted, or when the next one began if known."""
+        epoch = self._rows[index]["leader_epoch"]
+        for later in range(index + 1, len(self._rows)):
+            if self._rows[later]["leader_epoch"] > epoch:
+                is_missing = self.is_missing_before[later]
+                return int(self._rows[later - is_missing]["at_ns"] + is_missing)
+        return int(self._rows[-1]["at_ns"] + 1) if self.is_missing_before[-1] else INF_NS
+
+
+def effective_min_isr(state: Row) -> int:
+    """Returns min ISR of a state; a partition never needs more members than it has replicas."""
+    return int(min(state["min_isr"], len(state["replicas"])))
+
+
+def _begins_late(first: Row, shown: Shown, clock_error_ns: int) -> bool:
+    if shown.first_ns is None:
+        return bool(first["leader_epoch"] > 0)
+    return bool(first["at_ns"] + clock_error_ns > shown.first_ns)
