@@ -72,7 +72,7 @@ class Destroyed:
         self._faults = [
             row
             for row in faults.to_pylist()
-            if row["can_lose_data"] and row["resolved"] and (row["took_effect"] or row["failed"])
+            if row["can_lose_data"] and (row["took_effect"] or row["failed"]) and _may_hit(row)
         ]
 
     def before(self, broker: int, at_ns: int, since_ns: int) -> tuple[Alone, ...]:
@@ -89,10 +89,12 @@ class Destroyed:
         nodes, sure_nodes = (
             {node for fault in some for node in fault["resolved"]} for some in (hit, certain)
         )
-        leader = self._node_of.get(broker, f"b{broker}")
+        if not all(fault["resolved"] for fault in hit):
+            nodes |= {self._node(one) for row in self._rows for one in row["replicas"]}
+        leader = self._node(broker)
         found = []
         for fault in hit:
-            if leader not in fault["resolved"]:
+            if not _may_hit(fault, leader):
                 continue
             completed_ns, healed_ns = fault["completed_ns"], fault["healed_ns"]
             by_ns = at_ns if completed_ns is None else min(completed_ns, at_ns)
@@ -130,8 +132,11 @@ class Destroyed:
             since_ns = self._rows[index - 1]["at_ns"]
         return since_ns
 
+    def _node(self, broker: int) -> str:
+        return self._node_of.get(broker, f"b{broker}")
+
     def _is_alone(self, row: dict[str, Any], nodes: set[str]) -> bool:
-        isr = {self._node_of.get(one, f"b{one}") for one in row["isr"]}
+        isr = {self._node(one) for one in row["isr"]}
         return effective_min_isr(row) <= 1 and isr <= nodes
 
 
@@ -203,10 +208,9 @@ class Lawfulness:
         self._states = states
         self._is_missing_before = gaps.is_missing_before
         self._brokers = broker_states.sort_by("metadata_offset").to_pylist()
-        self._faults = [row for row in faults.to_pylist() if row["resolved"]]
-        self._actions = [
-            row for row in self._faults if row["allows_unclean"] or row["reconfigures"]
-        ]
+        rows = faults.to_pylist()
+        self._faults = [row for row in rows if _may_hit(row)]
+        self._actions = [row for row in rows if row["allows_unclean"] or row["reconfigures"]]
         self._node_of = node_of
 
     def objection(self, election: int) -> Objection:
@@ -323,11 +327,18 @@ class Lawfulness:
             default=-INF_NS,
         )
         return any(
-            node in fault["resolved"]
+            _may_hit(fault, node)
             and (is_lenient or fault["took_effect"] or node in fault["cut_short"])
             and _ended_it(fault, node, orderly_ns, registration["at_ns"])
             for fault in self._faults
         )
+
+
+def _may_hit(fault: dict[str, Any], node: str = "") -> bool:
+    """Returns whether a fault was injected, perhaps into a node; if that failed halfway, any may be the one."""
+    if fault["resolved"]:
+        return not node or node in fault["resolved"]
+    return bool(fault["failed"])
 
 
 def _name_of(state: dict[str, Any]) -> str:

@@ -71,6 +71,10 @@ def test_a_fault_whose_injection_failed_may_have_destroyed_something() -> None:
     assert judgement_without_elr(ALONE, [failed]) == Judgement.UNDECIDED
     other = fault(40, "power", ["b2"], healed=55, took_effect=False) | {"failed": True}
     assert judgement_without_elr(ALONE, [other]) == Judgement.FORBIDDEN
+    # What failed halfway was undone, and no node is recorded.
+    assert judgement_without_elr(ALONE, [failed | {"resolved": []}]) == Judgement.UNDECIDED
+    nowhere = fault(40, "power", [], healed=55, took_effect=False)
+    assert judgement_without_elr(ALONE, [nowhere]) == Judgement.FORBIDDEN
     power = fault(40, "power", ["b1"], healed=55)
     both = [state(0, 1, [1, 2], epoch=0)]
     assert judgement_without_elr(both, [power, other | {"fault_id": "f2"}]) == Judgement.UNDECIDED

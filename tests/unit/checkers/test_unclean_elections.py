@@ -112,6 +112,17 @@ def test_an_election_is_undecided_if_a_fault_justifies_it_whose_effect_is_not_kn
     assert ("the evidence does not show" in found.reason) is found.is_undecided
 
 
+@pytest.mark.parametrize(("failed", "may_excuse"), [(True, True), (False, False)])
+def test_a_fault_that_failed_halfway_may_have_ended_any_broker(
+    failed: bool, may_excuse: bool
+) -> None:
+    """It was undone, and no node is recorded."""
+    brokers = [broker(30, 2, "registered", clean=False), broker(40, 1, "unregistered")]
+    power = fault(25, "power", [], took_effect=False) | {"failed": failed}
+    found = last_election(SHRUNK, brokers, [power])
+    assert (found.excuses, found.may_excuse) == (False, may_excuse)
+
+
 @pytest.mark.parametrize(("cut_short", "is_lawful"), [(["b2"], True), (["b1"], False), ([], False)])
 def test_a_stop_explains_an_unclean_end_if_it_did_not_finish(
     cut_short: list[str], is_lawful: bool
