@@ -16,6 +16,7 @@ from tests.property import (
     brute_force,
     declared_runs,
     election_runs,
+    group_histories,
     model_brute_force,
     transaction_histories,
 )
@@ -53,9 +54,24 @@ def _log_levels(first: int, count: int) -> Cases:
     return Cases(wrong=[f"{number}: {differ}" for number, _, differ in differences])
 
 
-def _elections(first: int, count: int) -> Cases:
-    wrong = election_runs.wrong_verdicts(first, count)
-    return Cases(wrong=[f"{seed}: {why}" for seed, why in wrong])
+def _elections(*, has_gaps: bool) -> Callable[[int, int], Cases]:
+    def judge(first: int, count: int) -> Cases:
+        wrong = election_runs.wrong_verdicts(first, count, has_gaps=has_gaps)
+        return Cases(wrong=[f"{seed}: {why}" for seed, why in wrong])
+
+    return judge
+
+
+def _committed_offsets(first: int, count: int) -> Cases:
+    """Half of the histories have elections of the coordinator."""
+    found = [
+        f"{number}, elections {share}: {given}, expected {right}"
+        for share in (0.0, 0.2)
+        for number, _, given, right in group_histories.disagreements(
+            first // 2, count // 2, seed=SEED, elections=share
+        )
+    ]
+    return Cases(wrong=found)
 
 
 def _declarations(first: int, count: int) -> Cases:
@@ -174,9 +190,21 @@ KINDS: dict[str, Kind] = {
     ),
     "elections": Kind(
         title="whole verdicts of random runs with elections, against the truth",
-        judge=_elections,
+        judge=_elections(has_gaps=False),
         chunk=1_000,
         parts=_VERDICTS,
+    ),
+    "elections-with-gaps": Kind(
+        title="likewise, with states and logs of replicas that are not recorded",
+        judge=_elections(has_gaps=True),
+        chunk=1_000,
+        parts=_VERDICTS,
+    ),
+    "committed-offsets": Kind(
+        title="small histories of committed offsets, against exhaustive search",
+        judge=_committed_offsets,
+        chunk=2_000,
+        parts=("checkers/kernels/consumer_group.py",),
     ),
     "declarations": Kind(
         title="whole verdicts of random runs of a correct broker, whatever they declare",
