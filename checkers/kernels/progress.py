@@ -12,7 +12,8 @@ it is `stuck`:
   log was never recorded may have received something.
 
 A live replica that copies cannot join the ISR until it has everything. So it does not count while it is outside of
-the ISR, and neither does one whose log was never recorded: fewer than min ISR others promise nothing.
+the ISR, and neither does one whose log was never recorded: fewer than min ISR others promise nothing. One that
+cuts off again what it copied in the same leader epoch does count.
 
 Nothing is claimed where that may be lawful: if the run ended too soon after healing, if clients did not try, if a
 disk was destroyed and its broker did not register again, if every replica that may lead registered after an
@@ -25,6 +26,7 @@ register serve no client.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -164,13 +166,20 @@ class _Partition:
         return self._not_served() or self._left_out(lasting, live)
 
     def _may_copy(self, lasting: Sequence[Row]) -> set[int]:
-        """Returns the replicas that were outside of the ISR and may have received something in that time."""
+        """Returns the replicas that were outside of the ISR and may have come closer to it in that time."""
         in_isr = set.intersection(*(set(state["isr"]) for state in lasting))
-        logs = self._tables["replica_states"].select(["at_ns", "broker", "cause"]).to_pylist()
-        still = {row["broker"] for row in logs} - {
-            row["broker"]
-            for row in logs
-            if row["at_ns"] > self._begin_ns and row["cause"] in _RECEIVES
+        columns = ["at_ns", "broker", "cause", "leader_epoch", "log_end_offset"]
+        logs = self._tables["replica_states"].select(columns).sort_by("at_ns").to_pylist()
+        earlier = {row["broker"]: [row] for row in logs if row["at_ns"] <= self._begin_ns}
+        later: dict[int, list[Row]] = {row["broker"]: [] for row in logs}
+        for row in logs:
+            if row["at_ns"] > self._begin_ns:
+                later[row["broker"]].append(row)
+        still = {
+            broker
+            for broker, rows in later.items()
+            if not any(row["cause"] in _RECEIVES for row in rows)
+            or _goes_back([*earlier.get(broker, []), *rows])
         }
         return set(lasting[-1]["replicas"]) - in_isr - still
 
@@ -262,6 +271,19 @@ class _Partition:
                 f" although they and the leader {state['leader']} were up and connected"
             ),
         )
+
+
+def _goes_back(rows: Sequence[Row]) -> bool:
+    """Returns whether a replica cut off what it had copied in the same leader epoch, which brings it nowhere."""
+    grown: set[int] = set()
+    for before, row in pairwise(rows):
+        if row["cause"] == "load":
+            grown.clear()
+        elif row["log_end_offset"] > before["log_end_offset"]:
+            grown.add(row["leader_epoch"])
+        elif row["log_end_offset"] < before["log_end_offset"] and row["leader_epoch"] in grown:
+            return True
+    return False
 
 
 def live_brokers(

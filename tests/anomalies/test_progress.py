@@ -223,6 +223,29 @@ def test_replicas_that_still_copy_do_not_count_as_enough_for_min_isr(
     assert form(partition_states=[at(50, 1, [1])], replica_states=[*FIRST, *later]) == expected
 
 
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([("replicate", 5, 4), ("truncate", 2, 4), ("replicate", 5, 4)], BELOW_MIN_ISR),
+        # A new leader may have another log; one that restarts has lost something.
+        ([("replicate", 5, 3), ("truncate", 2, 4), ("replicate", 5, 4)], ""),
+        ([("truncate", 1, 4), ("truncate", 0, 4), ("replicate", 5, 4)], ""),
+        ([("replicate", 5, 4), ("load", 2, 4), ("truncate", 1, 4), ("replicate", 5, 4)], ""),
+        ([("replicate", 5, 4), ("truncate", 5, 4)], ""),
+    ],
+)
+def test_a_replica_that_cuts_off_what_it_copied_does_not_come_closer_to_the_isr(
+    rows: list[tuple[str, int, int]], expected: str
+) -> None:
+    later = [
+        replica((150 + number) * MS, broker_id, end, epoch=epoch, cause=cause)
+        for broker_id in (2, 3)
+        for number, (cause, end, epoch) in enumerate(rows)
+    ]
+    states = [at(50, 1, [1])]
+    assert form(partition_states=states, replica_states=[*FIRST, *later]) == expected
+
+
 def test_a_replica_that_copied_explains_that_nothing_was_served_before_it_joined_the_isr() -> None:
     in_vain = [final(0, "append", 105, 150), final(1, "append", 151, 199)]
     later = [replica(150 * MS, number, 5) for number in (2, 3)]
