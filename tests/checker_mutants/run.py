@@ -15,7 +15,7 @@ from tests.checker_mutants.lines import Measured, keep, kept, measured
 from tests.checker_mutants.mutants import ROOT, Mutant, mutants_of
 from tests.checker_mutants.outcome import Ending, Outcome, Outcomes, source_of
 from tests.checker_mutants.session import ARGUMENTS, WarmSession
-from tests.checker_mutants.targets import DEFINITIONS, TESTS, WARM_UP, modules
+from tests.checker_mutants.targets import DEFINITIONS, TESTS, WARM_UP, is_about, modules
 
 FRESH_START_S = 10.0
 """Processor time that importing and collecting may take in a child that begins anew."""
@@ -104,12 +104,11 @@ class Judge:
         """
         tests = [test for test, found in self._lines.items() if found.executes(mutant)]
         in_function, in_module = mutant.module + mutant.function, mutant.module
-        name = Path(mutant.module).stem
         tests.sort(
             key=lambda test: (
                 -self._kills[in_function, test],
                 -self._kills[in_module, test],
-                name not in test.partition("::")[0],
+                not is_about(test, mutant.module),
                 (0.02 + self._lines[test].seconds) / self._weight(test),
             )
         )

@@ -23,6 +23,7 @@ DEFINITIONS = (
     "tests/property/test_cut_histories.py",
     "tests/property/test_cut_partitions.py",
     "tests/property/test_claims_by_definition.py",
+    "tests/property/test_group_histories.py",
     "tests/spark/test_huge.py",
 )
 """Compare every column that a kernel computes with a second, slow computation, or verdicts with exhaustive search;
@@ -36,6 +37,37 @@ TESTS = (
     "tests/property/test_corrupted_runs.py",
 )
 """Of the comparisons with exhaustive search, `samples.py` has short parts: the rest takes long."""
+
+_OF_PIECES = ("test_huge", "test_cut_histories", "test_cut_partitions")
+_OF_ELECTIONS = (
+    "test_elections_of_a_partition",
+    "test_elections_by_definition",
+    "test_elections_and_lone_commits",
+    "test_gaps_in_the_record",
+    "test_unclean_elections",
+    "test_unavoidable_elections",
+    "test_election_excuses",
+)
+_OF_GROUPS = ("test_group_histories", "test_group_owners", "test_group_coordinators")
+BESIDE_NAMES = {
+    "buckets": _OF_PIECES,
+    "cut_measures": (*_OF_PIECES, "test_measures"),
+    "cut_partition": _OF_PIECES,
+    "monoid": _OF_PIECES,
+    "remainder": _OF_PIECES,
+    "slices": _OF_PIECES,
+    "suspects": _OF_PIECES,
+    "divergence": ("test_replica_anomalies", "test_replicas_by_definition"),
+    "elections": _OF_ELECTIONS,
+    "metadata_gaps": _OF_ELECTIONS,
+    "unclean_elections": _OF_ELECTIONS,
+    "replica_logs": ("test_logs_of_replicas", "test_claims_by_logs", *_OF_ELECTIONS),
+    "consumer_group": (*_OF_GROUPS, "test_group_facts_by_definition"),
+    "coordinators": _OF_GROUPS,
+    "group_commits": _OF_GROUPS,
+    "producer_sessions": ("test_producer_anomalies", "test_sessions_by_definition"),
+}
+"""Tests about a module whose names do not contain its name."""
 
 MARKS = "not spark and not long and not wire and not containers"
 
@@ -53,6 +85,12 @@ def modules() -> list[str]:
         for path in sorted((ROOT / package).rglob("*.py"))
     ]
     return [module for module in (*found, *MODULES) if module not in NOT_DECIDING]
+
+
+def is_about(test: str, module: str) -> bool:
+    """Whether the file of a test is about a module."""
+    file, name = Path(test.partition("::")[0]).stem, Path(module).stem
+    return name in file or file in BESIDE_NAMES.get(name, ())
 
 
 def is_of(module: str, wanted: str) -> bool:

@@ -14,7 +14,7 @@ from tests.checker_mutants.known import known_mutants
 from tests.checker_mutants.lines import keep, kept
 from tests.checker_mutants.mutants import ROOT, function_digests, mutants_of, mutated_code
 from tests.checker_mutants.outcome import Ending, Outcome, Outcomes, source_of
-from tests.checker_mutants.targets import is_of, modules
+from tests.checker_mutants.targets import BESIDE_NAMES, is_about, is_of, modules
 
 MODULE = "checkers/kernels/time_order.py"
 SOURCE = '''
@@ -210,3 +210,13 @@ def test_a_module_whose_mutants_are_all_judged_is_kept_without_its_results(tmp_p
     assert endings == ["killed", "survived", *["killed"] * (len(mutants) - 2)]
     judged.write_text(judged.read_text().replace(source, "another text"))
     assert Outcomes(tmp_path / "none.jsonl", modules(), judged).get(mutants[0]) is None
+
+
+def test_tests_about_a_module_are_found_by_name_and_by_list() -> None:
+    module = "checkers/kernels/buckets.py"
+    assert is_about("tests/unit/test_buckets.py::test_a", module)
+    assert is_about("tests/spark/test_huge.py::test_a[1]", module)
+    assert not is_about("tests/unit/checkers/test_claims.py::test_buckets", module)
+    tests = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    assert {file for files in BESIDE_NAMES.values() for file in files} <= tests
+    assert set(BESIDE_NAMES) <= {Path(each).stem for each in modules()}
