@@ -91,6 +91,7 @@ class _Delivery:
         index: Its place among the batches of the operation.
         batch: What is to be appended.
         epoch, first_sequence: The numbers that every attempt has; the epoch is -1 until it has any.
+        leader_epoch: That of its partition, as it was known when the last attempt was sent.
         sent: How many attempts were sent.
         may_be_appended: Whether one of them had an unknown outcome.
         is_temporary: Whether the last attempt failed for a reason that may pass.
@@ -105,6 +106,7 @@ class _Delivery:
         "first_sequence",
         "index",
         "is_temporary",
+        "leader_epoch",
         "may_be_appended",
         "sent",
         "timestamp_ms",
@@ -117,6 +119,7 @@ class _Delivery:
         self.data = b""
         self.epoch = NO_PRODUCER
         self.first_sequence = NO_PRODUCER
+        self.leader_epoch = -1
         self.sent = 0
         self.may_be_appended = False
         self.is_temporary = True
@@ -301,6 +304,7 @@ class NativeProducer:
                 self._not_sent(delivery, "no-leader-known", "")
                 report(delivery)
             else:
+                delivery.leader_epoch = leader.leader_epoch
                 groups.setdefault(leader.address, (leader, []))[1].append(delivery)
         sending = [self._send(leader, some, acks, report) for leader, some in groups.values()]
         if len(sending) == 1:
@@ -372,7 +376,7 @@ class NativeProducer:
                 # -1 is how Kafka says that a batch was appended at an offset that the leader does not know.
                 offset=None if is_known or result.base_offset == -1 else result.base_offset,
                 node=leader.host,
-                leader_epoch=leader.leader_epoch,
+                leader_epoch=delivery.leader_epoch,
             )
             return
         if code in STALE_METADATA:

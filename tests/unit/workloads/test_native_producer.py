@@ -46,7 +46,8 @@ class FakeCluster:
     async def leader(self, topic: str, partition: int, *, never_older: bool) -> Leader | None:
         self.never_older.add(never_older)
         host = self.leaders.get(partition, "b1")
-        return Leader(node_id=1, address=host, leader_epoch=3, topic_id=UUID(int=1), host=host)
+        epoch = 3 + partition
+        return Leader(node_id=1, address=host, leader_epoch=epoch, topic_id=UUID(int=1), host=host)
 
     def forget_leader(self, topic: str, partition: int) -> None:
         pass
@@ -188,6 +189,7 @@ def test_only_what_failed_is_sent_again_and_one_leader_gets_one_request() -> Non
     cluster = FakeCluster([first], leaders={2: "b2"})
     (ended,) = produce(cluster, [batch(0), batch(1), batch(2)])
     assert all(one.outcome == Outcome.OK for one in ended)
+    assert [one.leader_epoch for one in ended] == [3, 4, 5]
     assert [(address, tuple(sent)) for address, sent in cluster.sent] == [
         ("b1", (0, 1)),
         ("b2", (2,)),
