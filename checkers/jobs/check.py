@@ -122,12 +122,10 @@ def check_job(spark: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         HistoryError: A file is missing, truncated or not ours.
     """
-    limit = arguments.get("huge_operations", HUGE_OPERATIONS)
     whole: list[Task] = []
     rows: list[Row] = []
     for task in arguments["tasks"]:
-        is_huge = task.get("operations", 0) > limit
-        row = _judge_in_buckets(spark, task, arguments) if is_huge else None
+        row = _judge_if_huge(spark, task, arguments)
         if row is None:
             whole.append(task)
         else:
@@ -153,11 +151,9 @@ def check_here(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
     Raises:
         HistoryError: A file is missing, truncated or not ours, or one of its rows cannot be.
     """
-    limit = arguments.get("huge_operations", HUGE_OPERATIONS)
     rows: dict[int, list[Row]] = {}
     for task in arguments["tasks"]:
-        is_huge = task.get("operations", 0) > limit
-        row = _judge_in_buckets(InProcess(), task, arguments) if is_huge else None
+        row = _judge_if_huge(InProcess(), task, arguments)
         rows.setdefault(task["run"], []).extend(judge_task(task) if row is None else [row])
     return [_verdict(run, rows.get(index, [])) for index, run in enumerate(arguments["runs"])]
 
@@ -224,7 +220,10 @@ def _row_of_run(run: int, tables: Mapping[str, pa.Table], context: RunContext) -
     return {"run": run, "judgement": judgement_to_json(judgement), "acked_during": acked}
 
 
-def _judge_in_buckets(spark: Any, task: Task, arguments: Mapping[str, Any]) -> Row | None:
+def _judge_if_huge(spark: Any, task: Task, arguments: Mapping[str, Any]) -> Row | None:
+    """Judges a partition in buckets; None if it is not huge, or must be judged as a whole all the same."""
+    if task.get("operations", 0) <= arguments.get("huge_operations", HUGE_OPERATIONS):
+        return None
     # Imported here, because what cuts partitions takes a tenth of a second to load, which short runs would feel.
     from checkers.jobs.huge import BUCKET_WIDTH, judge_in_buckets
 

@@ -25,7 +25,7 @@ from checkers.kernels.refusals import int_column, text_column
 from checkers.kernels.vacuous_facts import (
     EXTENT,
     Extent,
-    extent_of,
+    extent_in,
     hides_nothing,
     unfounded_excuses,
     vacuous_facts,
@@ -108,11 +108,9 @@ def judge_partition(
     if extent is not None:
         derive_once(known, EXTENT, lambda: extent)
     judgement = _judge(topic, partition, partition_checkers(context), known, context)
-    names = ("operations", "records_read", "broker_states")
-    operations, records, brokers = (_table(tables, name) for name in names)
-    reasons = unfounded_excuses(judgement.anomalies, brokers, context)
+    reasons = unfounded_excuses(judgement.anomalies, known["broker_states"], context)
     if not hides_nothing(context):
-        reasons += vacuous_facts(extent or extent_of(operations, records), context)
+        reasons += vacuous_facts(extent_in(known), context)
     unknown = (*judgement.unknown_reasons, *(f"{topic}-{partition}: {why}" for why in reasons))
     return replace(judgement, unknown_reasons=unknown)
 

@@ -324,8 +324,8 @@ def _of_skipped(
 def _regressed(
     facts: GroupFacts, tables: Mapping[str, pa.Table], context: RunContext
 ) -> list[CheckerFinding]:
-    judge = GroupJudge(facts.register, Coordinator(facts.group, tables, context))
-    found = [judge.contradiction(report) for report in facts.regressions]
+    group_judge = GroupJudge(facts.register, Coordinator(facts.group, tables, context))
+    found = [group_judge.contradiction(report) for report in facts.regressions]
     findings = []
     for result in sorted({each.outcome for each in found}):
         chosen = [each for each in found if each.outcome == result]

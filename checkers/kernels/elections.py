@@ -256,6 +256,7 @@ class Elections:
         gaps = MetadataGaps(rows, shown, clock_error_ns)
         self._gaps: list[tuple[int, Gap]] = []
         """Elections that are not recorded, and how many recorded ones there were before."""
+        begins = _elected(rows)
         elected = [
             Elected(
                 broker=rows[index]["leader"],
@@ -263,7 +264,7 @@ class Elections:
                 until_ns=gaps.ends_ns(index),
                 is_first=not index and not rows[index]["leader_epoch"],
             )
-            for index in _elected(rows)
+            for index in begins
         ]
         self.logs = ReplicaLogs(
             replica_states,
@@ -281,7 +282,7 @@ class Elections:
         self.elections: list[Election] = []
         name = f"{rows[0]['topic']}-{rows[0]['partition']}" if rows else ""
         requested = Requested(faults, name)
-        is_election = {*_elected(rows)}
+        is_election = {*begins}
         for index in range(len(rows) + 1):
             gap = gaps.before(index)
             if gap is not None:

@@ -230,7 +230,7 @@ def register_of(events: pa.Table) -> tuple[Register, tuple[Report, ...]]:
     asked = np.where(began >= 0, index[began], BEFORE_ALL)
     proofs = Proofs(
         offset=offset[rows],
-        # A report of what nobody had sent yet has no sensible beginning.
+        # If nobody had sent a commit of it when it was reported, it begins with the report itself.
         begin=np.minimum(np.maximum(asked, commits.first_of(offset[rows])), index[rows]),
         end=index[rows],
         # Without its request a report shows only that the offset was committed when the response arrived.

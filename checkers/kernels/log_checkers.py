@@ -16,7 +16,7 @@ from checkers.kernels.left_out import NOTHING
 from checkers.kernels.linearizability import PartitionReport, check_tables
 from checkers.kernels.lost_acked import NO_RANGES, check_losses, passed_between_polls
 from checkers.kernels.partition_tables import PartitionTables, derive_once
-from checkers.kernels.vacuous_facts import EXTENT, extent_of, shown_in
+from checkers.kernels.vacuous_facts import extent_in, shown_in
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import SESSION_CHECKER, RunContext
 
@@ -101,9 +101,6 @@ def elections_of(tables: Mapping[str, pa.Table], context: RunContext) -> Electio
     """Returns the partition's elections."""
 
     def derive() -> Elections:
-        extent = derive_once(
-            tables, EXTENT, lambda: extent_of(tables["operations"], tables["records_read"])
-        )
         return Elections(
             tables["partition_states"],
             tables["replica_states"],
@@ -112,7 +109,7 @@ def elections_of(tables: Mapping[str, pa.Table], context: RunContext) -> Electio
             elr_on=context.elr_on,
             unclean_election_enabled=context.unclean_election_enabled,
             clock_error_ns=context.clock_error_ns,
-            shown=shown_in(extent),
+            shown=shown_in(extent_in(tables)),
         )
 
     return derive_once(tables, "elections", derive)

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
+from checkers.kernels.columns import distinct
 from checkers.kernels.history import I64, INF_NS
 from checkers.kernels.words import OK, numbers, operation_words
 
@@ -53,7 +53,7 @@ def shown_epochs(operations: pa.Table, records_read: pa.Table) -> tuple[int, ...
     of_responses = operations.column("leader_epoch").to_numpy()[is_ok]
     is_trusted = numbers(records_read.column("status"), ("ok",)) == 0
     of_records = records_read.column("leader_epoch").to_numpy()[is_trusted]
-    epochs: I64 = np.unique(np.concatenate((of_responses, of_records)))
+    epochs: I64 = distinct(of_responses, of_records)
     return tuple(epochs[epochs >= 0].tolist())
 
 

@@ -21,7 +21,7 @@ them was lost excusably before the second one was established (`excuses`).
 An election after faults destroyed what only one replica had (`elections`) is such an excuse too, for what was sent
 while that replica was alone and before the fault was over. It is undecided for what may have been sent before.
 
-What a leader has in its log it knows, whoever was elected before: it reads its log when it begins. So nothing
+A leader reads its log when it begins, so it knows what is in there, whichever leaders came before. So nothing
 excuses a gap if a record of the session from before the gap is below the second record in one log, and nothing
 excuses records out of sequence that are both in one log. One final poll shows one log, and so do the final polls
 that were served in one leader epoch. If other final polls show the two records, the first one may have gone

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from checkers.kernels.history import INF_NS
+from checkers.kernels.lawful_losses import may_have_destroyed
 from checkers.kernels.metadata_gaps import MetadataGaps, effective_min_isr
 
 
@@ -68,11 +69,8 @@ class Destroyed:
         self._rows = rows
         self._is_missing_before = gaps.is_missing_before
         self._node_of = node_of
-        # Whether a fault took effect whose injection failed is not known.
         self._faults = [
-            row
-            for row in faults.to_pylist()
-            if row["can_lose_data"] and (row["took_effect"] or row["failed"]) and _may_hit(row)
+            row for row in faults.to_pylist() if may_have_destroyed(row) and _may_hit(row)
         ]
 
     def before(self, broker: int, at_ns: int, since_ns: int) -> tuple[Alone, ...]:

@@ -5,13 +5,14 @@ time than the clocks' error have no order, and nothing below the log start has t
 hides everything leaves nothing to judge, so the verdict is unknown.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from checkers.kernels.metadata_gaps import Shown, shown_epochs
+from checkers.kernels.partition_tables import derive_once
 from checkers.kernels.words import APPEND, OK, operation_words
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Anomaly, Judgement
@@ -62,6 +63,13 @@ def extent_of(operations: pa.Table, records_read: pa.Table) -> Extent:
         highest_acked=int(acked.max()) if len(acked) else None,
         lowest_final=int(read.min()) if len(read) else None,
         leader_epochs=shown_epochs(operations, records_read),
+    )
+
+
+def extent_in(tables: Mapping[str, pa.Table]) -> Extent:
+    """Returns what the history of a partition spans, computed once."""
+    return derive_once(
+        tables, EXTENT, lambda: extent_of(tables["operations"], tables["records_read"])
     )
 
 

@@ -56,7 +56,9 @@ def replica(
     }
 
 
-def leads(at: int, broker: int, end: int, *, hw: int, epoch: int, cause: str) -> dict[str, Any]:
+def leads(
+    at: int, broker: int, end: int, *, hw: int = 0, epoch: int, cause: str = "append"
+) -> dict[str, Any]:
     return replica(at, broker, end, hw=hw, epoch=epoch, role="leader", cause=cause)
 
 

@@ -261,7 +261,7 @@ def test_a_record_that_an_election_lost_excuses_the_order_of_the_next_one() -> N
         (0, (3,), 14, Judgement.EXCUSED),
         (0, (3,), 13, Judgement.FORBIDDEN),
         (1, (0, 3), 37, Judgement.FORBIDDEN),
-        # Whoever accepted op 3 had op 0 in its log.
+        # The leader that accepted op 3 had op 0 in its log.
         (1, (0, 3), 51, Judgement.FORBIDDEN),
         (1, (9, 3), 51, Judgement.EXCUSED),
     ],

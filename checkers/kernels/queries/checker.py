@@ -32,7 +32,7 @@ from checkers.kernels.history import INF_NS
 from checkers.kernels.lawful_losses import may_have_destroyed
 from checkers.kernels.metadata_gaps import MetadataGaps
 from checkers.kernels.queries.validation import rows_of
-from checkers.kernels.vacuous_facts import extent_of, shown_in
+from checkers.kernels.vacuous_facts import extent_in, shown_in
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import QUERY_CHECKER, RunContext
 from harness.contracts.verdict import Judgement, Witness
@@ -95,7 +95,7 @@ class _Lacks:
     def __init__(self, tables: Mapping[str, pa.Table], context: RunContext) -> None:
         self._error_ns = context.clock_error_ns
         states = tables["partition_states"].sort_by("metadata_offset").to_pylist()
-        shown = shown_in(extent_of(tables["operations"], tables["records_read"]))
+        shown = shown_in(extent_in(tables))
         answered = tables["offset_queries"].column("leader_epoch").to_pylist()
         shown = replace(shown, epochs=tuple(sorted({*shown.epochs, *answered})))
         gaps = MetadataGaps(states, shown, context.clock_error_ns)

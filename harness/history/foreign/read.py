@@ -304,7 +304,7 @@ def _read_pairs(
         tables,
         problems,
         acks=declaration.acks,
-        # Whoever states something else states that these producers have no transactions.
+        # With any other declaration, these producers have no transactions.
         is_idempotent=declaration.acks == -1 and not declaration.at_least_once,
     )
     for operation in operations:

@@ -12,15 +12,11 @@ from checkers.kernels.claims import ClaimReader
 from checkers.kernels.elections import Elections
 from checkers.kernels.history import INF_NS, NONE, read_history
 from checkers.kernels.replica_logs import ANY_EPOCH
-from tests.anomalies.runs import append, read, replica, state, table
+from tests.anomalies.runs import append, leads, read, replica, state, table
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
 
 Row = dict[str, Any]
 STATES = [state(0, 1, [1, 2], epoch=0), state(50, 2, [2], epoch=1)]
-
-
-def leads(at: int, broker: int, end: int, *, hw: int, epoch: int, cause: str = "append") -> Row:
-    return replica(at, broker, end, hw=hw, epoch=epoch, role="leader", cause=cause)
 
 
 def reader_of(

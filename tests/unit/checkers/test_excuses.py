@@ -8,7 +8,7 @@ import pytest
 from checkers.kernels.compose import judge_run
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Anomaly, Judgement, Verdict
-from tests.anomalies.runs import Call, append, final_read, read, replica, run, state
+from tests.anomalies.runs import Call, append, final_read, leads, read, replica, run, state
 
 Row = dict[str, Any]
 CONTEXT = RunContext(elr_on=False, unclean_election_enabled=True)
@@ -21,10 +21,6 @@ def judged(calls: list[Call], states: list[Row], replicas: list[Row] | None = No
 
 def of(verdict: Verdict, identifier: str) -> list[Anomaly]:
     return [anomaly for anomaly in verdict.anomalies if anomaly.id == identifier]
-
-
-def leads(at: int, broker: int, end: int, *, hw: int, epoch: int, cause: str = "append") -> Row:
-    return replica(at, broker, end, hw=hw, epoch=epoch, role="leader", cause=cause)
 
 
 @pytest.mark.parametrize("is_contested_elsewhere", [False, True])

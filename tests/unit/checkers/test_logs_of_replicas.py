@@ -6,17 +6,13 @@ import numpy as np
 import pytest
 
 from checkers.kernels.replica_logs import ANY_EPOCH, Moment, Records, ReplicaLogs
-from tests.anomalies.runs import replica, table
+from tests.anomalies.runs import leads, replica, table
 
 Row = dict[str, Any]
 
 
 def logs_of(*rows: Row) -> ReplicaLogs:
     return ReplicaLogs(table("replica_states", list(rows)))
-
-
-def leads(at: int, broker: int, end: int, *, hw: int = 0, epoch: int, cause: str) -> Row:
-    return replica(at, broker, end, hw=hw, epoch=epoch, role="leader", cause=cause)
 
 
 def ints(*values: int) -> Any:
