@@ -31,7 +31,7 @@ from checkers.kernels.history import (
     lookup,
 )
 from checkers.kernels.replica_logs import ANY_EPOCH
-from checkers.kernels.words import APPEND, OK, numbers, operation_words
+from checkers.kernels.words import APPEND, OK, POLL, numbers, operation_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +70,7 @@ class _Calls:
 
     op: I64
     is_append: Bools
+    is_poll: Bools
     invoked_ns: I64
     completed_ns: I64
     by_ns: I64
@@ -95,12 +96,14 @@ class _Known:
 
     Shape:
         value: one row per record, as in all others; is_written: whether its append is known;
+        is_polled: whether a poll shows it, to which a follower may have responded;
         written_ns: when the first response arrived that shows that it was written; seen_ns: that shows that it
         was established.
     """
 
     value: I64
     is_written: Bools
+    is_polled: Bools
     written_ns: I64
     seen_ns: I64
     claims: Claims
@@ -150,6 +153,7 @@ class ClaimReader:
         return _Calls(
             op=op[rows],
             is_append=is_append,
+            is_poll=(words.kind == POLL)[rows],
             invoked_ns=columns.column("invoked_ns").to_numpy()[rows],
             completed_ns=completed_ns,
             by_ns=np.where(epoch >= 0, np.minimum(completed_ns, ends), completed_ns),
@@ -253,6 +257,7 @@ class ClaimReader:
         return _Known(
             value=values,
             is_written=append >= 0,
+            is_polled=_at(calls.is_poll, row, 0).astype(np.bool_),
             written_ns=np.minimum(written_ns, seen_ns),
             seen_ns=np.minimum(acked_ns, seen_ns),
             claims=Claims(
@@ -297,6 +302,12 @@ class ClaimReader:
             low[bare] = np.where(is_news, written, low[bare])
             high[bare] = np.where(is_news, written, high[bare])
             passed_ns[bare], epoch[bare], is_passed[bare] = served_ns, served_by, served_by >= 0
+            # If a replica may have responded whose log is not recorded, nothing shows when it got there.
+            is_hidden = known.is_polled[bare] & (claims.epoch[bare] < 0)
+            is_hidden &= logs.may_hide_reader(claims.from_ns[bare])
+            bare = bare[is_hidden]
+            low[bare], high[bare], epoch[bare] = -1, ANY_EPOCH, -1
+            passed_ns[bare], is_passed[bare] = -INF_NS, True
         # Without a high watermark that shows it, only the response does.
         shown_ns = np.where(known.is_written, claims.by_ns, claims.from_ns)
         at_ns = np.where(is_passed, passed_ns, shown_ns)

@@ -163,12 +163,18 @@ class Claims(Records):
         torn: Bools = (self.low_epoch < self.high_epoch) & (self.high_epoch < ANY_EPOCH)
         return torn
 
+    @property
+    def is_timeless(self) -> Bools:
+        """Which records were established nobody knows when: `from_ns` is minus infinity."""
+        timeless: Bools = self.from_ns <= -INF_NS
+        return timeless
+
     def moved(self, from_ns: int, by_ns: int) -> "Claims":
         """Returns the claims with other bounds of when they were established; what is unknown stays so."""
         return replace(
             self,
-            from_ns=np.where(self.from_ns < INF_NS, self.from_ns + from_ns, INF_NS),
-            by_ns=np.where(self.by_ns < INF_NS, self.by_ns + by_ns, INF_NS),
+            from_ns=np.where(abs(self.from_ns) < INF_NS, self.from_ns + from_ns, self.from_ns),
+            by_ns=np.where(abs(self.by_ns) < INF_NS, self.by_ns + by_ns, self.by_ns),
         )
 
     def written_in(self, epoch: I64, rows: Bools) -> "Claims":
@@ -271,6 +277,7 @@ class Elections:
             elected,
             shown.epochs,
             all_leaders_known=not gaps.may_hide_elections,
+            replicas={broker for row in rows for broker in row["replicas"]},
         )
         is_checked = elr_on and not unclean_election_enabled and broker_states.num_rows > 0
         lawfulness = (
@@ -398,6 +405,9 @@ class Elections:
         if not self.logs.has_all_changes:
             return self._decided(lost, until, written)
         first = self._decided(lost.written_in(lost.low_epoch, lost.is_torn), until)
+        if self.can_excuse:
+            is_timeless = lost.is_timeless if until is None else lost.is_timeless | until.is_timeless
+            first.outcome[is_timeless] = UNDECIDED
         is_torn = lost.is_torn if until is None else lost.is_torn | until.is_torn
         if not is_torn.any():
             return first

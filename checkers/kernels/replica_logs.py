@@ -133,7 +133,14 @@ def _range(start: int, epoch: int, *, is_exact: bool) -> _Content:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
-    """One replica's rows while its log was readable, in order of time; `order` counts the rows of all replicas."""
+    """One replica's rows while its log was readable, in order of time.
+
+    Shape:
+        order: its place among the rows of all replicas.
+
+    Attributes:
+        is_whole: Whether the rows begin with the creation of the log.
+    """
 
     order: I64
     at_ns: I64
@@ -143,6 +150,7 @@ class _Rows:
     kind: I64
     is_leader: Bools
     is_down: Bools
+    is_whole: bool
 
     def grew_from(self, row: int) -> int:
         """Returns where the records begin that a log has certainly got since the row before.
@@ -243,6 +251,7 @@ class ReplicaLogs:
         elected: All elections that are recorded.
         shown_epochs: Leader epochs that clients saw.
         all_leaders_known: Whether every election is recorded.
+        replicas: Brokers that have been replicas of the partition.
     """
 
     def __init__(
@@ -252,6 +261,7 @@ class ReplicaLogs:
         shown_epochs: Collection[int] = (),
         *,
         all_leaders_known: bool = True,
+        replicas: Collection[int] = (),
     ) -> None:
         at = replica_states.column("at_ns").to_numpy()
         order = np.argsort(at, kind="stable")
@@ -267,6 +277,9 @@ class ReplicaLogs:
             name: replica_states.column(name).to_numpy().astype(np.int64)[order]
             for name in ("at_ns", "log_end_offset", "leader_epoch", "high_watermark")
         }
+        # Its first row shows no earlier one: the log is empty, or nobody led before.
+        is_new = (columns["log_end_offset"] == 0) | (columns["leader_epoch"] <= 0)
+        is_whole = is_new & ~is_word(cause, "truncate")[order]
         self.node_of: dict[int, str] = {}
         self._rows: dict[int, _Rows] = {}
         for identifier in np.unique(broker).tolist():
@@ -281,6 +294,7 @@ class ReplicaLogs:
                 kind=kind[rows],
                 is_leader=is_leader[rows],
                 is_down=is_down[rows],
+                is_whole=bool(is_whole[rows[0]]),
             )
         self.has_all_changes = (
             bool((kind == _APPEND).any())
@@ -289,6 +303,14 @@ class ReplicaLogs:
             and {*shown_epochs} <= {term.epoch for term in self.terms}
         )
         """Whether every change of every leader's log was recorded, not only what somebody saw now and then."""
+        self._silent_until_ns = max((self._known_since_ns(each) for each in replicas), default=-1)
+
+    def _known_since_ns(self, broker: int) -> int:
+        """Returns since when the log of a replica is recorded; -1 if it is from its creation on."""
+        rows = self._rows.get(broker)
+        if rows is None:
+            return INF_NS
+        return -1 if rows.is_whole else int(rows.at_ns[0])
 
     def _is_known(self, elected: Elected) -> bool:
         """Returns whether the log of a replica was recorded when it was elected."""
@@ -595,6 +617,11 @@ class ReplicaLogs:
             if shown:
                 epochs[row], passed[row], written[row] = min(shown)
         return written, passed, epochs
+
+    def may_hide_reader(self, from_ns: I64) -> Bools:
+        """Returns whether a follower whose log is not recorded may have responded to a read, for each moment."""
+        hidden: Bools = from_ns <= self._silent_until_ns
+        return hidden
 
     def _shown_by_follower(
         self, broker: int, offset: int, from_ns: int, to_ns: int

@@ -82,6 +82,17 @@ def test_the_comparison_notices_a_broken_rule(mutant: str, monkeypatch: pytest.M
     assert any(_until_noticed(first_seed))
 
 
+def test_the_comparison_notices_if_a_follower_without_a_log_responds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seed = 9664
+    assert list(wrong_verdicts(seed, 1, has_gaps=True)) == []
+    monkeypatch.setattr(
+        ReplicaLogs, "may_hide_reader", lambda self, from_ns: np.zeros(len(from_ns), dtype=np.bool_)
+    )
+    assert [found for found, _ in wrong_verdicts(seed, 1, has_gaps=True)] == [seed]
+
+
 def test_the_comparison_notices_if_no_election_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MetadataGaps, "before", lambda self, index: None)
     assert any(_until_noticed(0, has_gaps=True))

@@ -124,13 +124,54 @@ def test_a_log_end_shows_that_a_record_was_there_without_naming_it(
         leads(1, 1, 1, hw=0, epoch=0),
         leads(4, 1, 1, hw=1, epoch=0, cause="high-watermark"),
         replica(5, 2, 1, cause="replicate"),
+        replica(5, 3, 0, cause="load"),
         leads(51, 2, 1, hw=1, epoch=1, cause="role"),
     ]
     assert claim(calls, logs, 5, 0) == expected
 
 
+NOT_KNOWN = (-1, ANY_EPOCH, -(2**61), -(2**61), -1)
+
+
+@pytest.mark.parametrize(
+    ("rows_of_3", "expected"),
+    [
+        ([], NOT_KNOWN),
+        # It has records at its first row already, or cuts some; the read begins at 9.
+        ([replica(20, 3, 1, epoch=1)], NOT_KNOWN),
+        ([replica(20, 3, 0, epoch=1, cause="truncate")], NOT_KNOWN),
+        ([replica(9, 3, 1, epoch=1)], NOT_KNOWN),
+        ([replica(8, 3, 1, epoch=1)], (0, 0, 4, 4, 0)),
+        # Its log was created then, or nobody led before.
+        ([replica(20, 3, 0, epoch=1, cause="load")], (0, 0, 4, 4, 0)),
+        ([replica(20, 3, 1, epoch=0)], (0, 0, 4, 4, 0)),
+    ],
+)
+def test_a_follower_whose_log_is_not_recorded_may_have_responded_to_a_poll(
+    rows_of_3: list[Row], expected: tuple[int, ...]
+) -> None:
+    calls = [append(0, 0, at=1), read(5, 9, end=1)]
+    logs = [
+        leads(1, 1, 1, hw=0, epoch=0),
+        leads(4, 1, 1, hw=1, epoch=0, cause="high-watermark"),
+        replica(5, 2, 1, cause="replicate"),
+        *rows_of_3,
+    ]
+    assert claim(calls, logs, 5, 0) == expected
+
+
+def test_only_a_leader_responds_to_a_question_for_the_log_end() -> None:
+    asked = Call(op=5, kind="latest", process=9, inv=8, res=9, offset=1)
+    logs = [
+        leads(1, 1, 1, hw=0, epoch=0),
+        leads(4, 1, 1, hw=1, epoch=0, cause="high-watermark"),
+    ]
+    assert claim([append(0, 0, at=1), asked], logs, 5, 0) == (0, 0, 4, 4, 0)
+
+
 def test_a_leader_whose_log_was_copied_from_one_that_is_not_recorded_bounds_no_epoch() -> None:
-    calls = [append(0, 0, at=1), read(5, 60, end=1)]
+    asked = Call(op=5, kind="latest", process=9, inv=59, res=60, offset=1)
+    calls = [append(0, 0, at=1), asked]
     logs = [
         replica(5, 2, 1, cause="replicate"),
         leads(51, 2, 1, hw=1, epoch=1, cause="role"),
