@@ -25,6 +25,8 @@ import pyarrow as pa
 
 from checkers.kernels.elections import UNDECIDED, UNEXCUSED, Claims, Elections
 from checkers.kernels.history import I8, I64, INF_NS
+from checkers.kernels.lawful_losses import may_have_destroyed
+from checkers.kernels.metadata_gaps import Shown
 from checkers.kernels.partition_tables import derive_once
 from checkers.kernels.replica_logs import ANY_EPOCH
 from harness.contracts.run_context import RunContext
@@ -127,8 +129,8 @@ class Coordinator:
         is_flagged = self._tables["partition_states"].column("flagged").to_numpy()
         return bool(
             self._context.unclean_election_enabled
-            or self._tables["faults"].num_rows
             or is_flagged.any()
+            or any(map(may_have_destroyed, self._tables["faults"].to_pylist()))
         )
 
     @property
@@ -157,6 +159,7 @@ class Coordinator:
                 elr_on=context.elr_on,
                 unclean_election_enabled=context.unclean_election_enabled,
                 clock_error_ns=context.clock_error_ns,
+                shown=Shown(ends_early=context.record_ends_early),
             )
 
         return derive_once(tables, f"elections of the coordinator of {self._group}", derive)

@@ -129,7 +129,8 @@ def rules_of(
         groups: The consumer groups to judge.
         extent: What the history spans.
     """
-    may_excuse = may_have_been_unclean(partition_states, shown_in(extent), context.clock_error_ns)
+    shown = shown_in(extent, context)
+    may_excuse = may_have_been_unclean(partition_states, shown, context.clock_error_ns)
     return Rules(
         log_start_offset=context.log_start_offset,
         clock_error_ns=context.clock_error_ns,

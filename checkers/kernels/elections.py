@@ -406,7 +406,9 @@ class Elections:
             return self._decided(lost, until, written)
         first = self._decided(lost.written_in(lost.low_epoch, lost.is_torn), until)
         if self.can_excuse:
-            is_timeless = lost.is_timeless if until is None else lost.is_timeless | until.is_timeless
+            is_timeless = (
+                lost.is_timeless if until is None else lost.is_timeless | until.is_timeless
+            )
             first.outcome[is_timeless] = UNDECIDED
         is_torn = lost.is_torn if until is None else lost.is_torn | until.is_torn
         if not is_torn.any():

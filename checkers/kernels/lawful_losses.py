@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkers.kernels.metadata_gaps import NOTHING_SHOWN, MetadataGaps, Shown
+from checkers.kernels.metadata_gaps import MetadataGaps, Shown
 
 
 def may_have_destroyed(fault: Mapping[str, Any]) -> bool:
@@ -13,27 +13,30 @@ def may_have_destroyed(fault: Mapping[str, Any]) -> bool:
     return bool(fault["can_lose_data"] and (fault["took_effect"] or fault["failed"]))
 
 
-def may_lack_records(tables: Mapping[str, pa.Table], *, after_destroyed_data: bool) -> bool:
+def may_lack_records(
+    tables: Mapping[str, pa.Table], shown: Shown, *, after_destroyed_data: bool
+) -> bool:
     """Returns whether a leader may have lacked committed records.
 
     Args:
         tables: `partition_states` and `faults`.
+        shown: What operations show of metadata.
         after_destroyed_data: Whether a replica whose data a fault destroyed may lead by an election that is not
             flagged.
     """
-    if may_have_been_unclean(tables["partition_states"]):
+    if may_have_been_unclean(tables["partition_states"], shown):
         return True
     return after_destroyed_data and any(map(may_have_destroyed, tables["faults"].to_pylist()))
 
 
 def may_have_been_unclean(
-    partition_states: pa.Table, shown: Shown = NOTHING_SHOWN, clock_error_ns: int = 0
+    partition_states: pa.Table, shown: Shown, clock_error_ns: int = 0
 ) -> bool:
     """Returns whether an election was flagged, or may have been because states are missing.
 
     Args:
         partition_states: Rows of any partitions.
-        shown: What operations show of the partition, if all rows are of one.
+        shown: What operations show of metadata; of one partition only if all rows are of that one.
         clock_error_ns: Largest difference between two clocks of the run.
     """
     if any(partition_states.column("flagged").to_pylist()):

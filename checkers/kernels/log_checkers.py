@@ -109,7 +109,7 @@ def elections_of(tables: Mapping[str, pa.Table], context: RunContext) -> Electio
             elr_on=context.elr_on,
             unclean_election_enabled=context.unclean_election_enabled,
             clock_error_ns=context.clock_error_ns,
-            shown=shown_in(extent_in(tables)),
+            shown=shown_in(extent_in(tables), context),
         )
 
     return derive_once(tables, "elections", derive)

@@ -13,10 +13,13 @@ Missing states show themselves:
 - an operation was invoked before the first state was committed;
 - a client was shown a leader epoch above that of the last state.
 
+If the record may end before the run did, states may be missing at its end too, whatever they began. Clients that
+are shown leader epochs would have been shown a new one; then only that counts.
+
 A run without any state has no record with gaps. It has none at all, and nothing is excused there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -25,6 +28,7 @@ import pyarrow as pa
 
 from checkers.kernels.columns import distinct
 from checkers.kernels.history import I64, INF_NS
+from checkers.kernels.replica_logs import ANY_EPOCH
 from checkers.kernels.words import OK, numbers, operation_words
 
 Row = dict[str, Any]
@@ -38,10 +42,12 @@ class Shown:
         first_ns: When the first one was invoked; None if that is not known, and states are complete from the start
             if they begin with the first leader epoch.
         epochs: The leader epochs of responses and of records, ascending.
+        ends_early: Whether the record may end before the run did.
     """
 
     first_ns: int | None = None
     epochs: tuple[int, ...] = ()
+    ends_early: bool = False
 
 
 NOTHING_SHOWN = Shown()
@@ -95,7 +101,7 @@ class MetadataGaps:
             changes = row["partition_epoch"] - before["partition_epoch"]
             self.is_missing_before.append(step > 1 or (counts_changes and changes > 1))
         last_epoch = max(row["leader_epoch"] for row in rows)
-        self._last_shown = max(shown.epochs, default=-1)
+        self._last_shown = max(shown.epochs, default=ANY_EPOCH if shown.ends_early else -1)
         self.is_missing_before.append(self._last_shown > last_epoch)
 
     def before(self, index: int) -> Gap | None:
@@ -138,7 +144,7 @@ class MetadataGaps:
         return int(self._rows[-1]["at_ns"] + 1) if self.is_missing_before[-1] else INF_NS
 
 
-def effective_min_isr(state: Row) -> int:
+def effective_min_isr(state: Mapping[str, Any]) -> int:
     """Returns min ISR of a state; a partition never needs more members than it has replicas."""
     return int(min(state["min_isr"], len(state["replicas"])))
 

@@ -36,6 +36,7 @@ from checkers.expectations import Case, judge
 from checkers.kernels.evidence import Evidence, duration, seconds
 from checkers.kernels.history import INF_NS
 from checkers.kernels.judging import expectations_of
+from checkers.kernels.metadata_gaps import effective_min_isr
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Witness
@@ -87,7 +88,12 @@ def may_be_stuck(context: RunContext) -> bool:
         return False
     if healed_ns is None or ended_ns is None:
         return False
-    return ended_ns - healed_ns >= context.stuck_after_ms * MS
+    return ended_ns - healed_ns >= patience_ns(context)
+
+
+def patience_ns(context: RunContext) -> int:
+    """Returns how long something must have lasted by any two clocks of the run to be stuck."""
+    return context.stuck_after_ms * MS + context.clock_error_ns
 
 
 class Progress:
@@ -129,7 +135,7 @@ class _Partition:
         assert context.ended_ns is not None
         self._context = context
         self._ended_ns = context.ended_ns
-        self._begin_ns = context.ended_ns - context.stuck_after_ms * MS
+        self._begin_ns = context.ended_ns - patience_ns(context)
         self._tables = tables
         states = tables["partition_states"].to_pylist()
         self._states: list[Row] = sorted(states, key=lambda row: row["metadata_offset"])
@@ -146,18 +152,18 @@ class _Partition:
         ) & set(lasting[-1]["replicas"])
         if all(state["leader"] < 0 for state in lasting):
             return self._no_leader(live)
-        min_isr = lasting[-1]["min_isr"]
+        min_isr = effective_min_isr(lasting[-1])
         able = live - self._may_copy(lasting)
         if len(able) < min_isr:
             return None
         if any(state["leader"] < 0 for state in lasting):
             # It elects again and again. Why is not recorded, but clients may show that no leader served them.
             return self._not_served()
-        if all(len(state["isr"]) < state["min_isr"] for state in lasting):
+        if all(map(_is_below_min_isr, lasting)):
             isr = lasting[-1]["isr"]
             return Standstill(
                 form=BELOW_MIN_ISR,
-                since_ns=self._since(lambda state: len(state["isr"]) < state["min_isr"]),
+                since_ns=self._since(_is_below_min_isr),
                 sentence=(
                     f"the ISR {isr} stayed below the min ISR of {min_isr}, although brokers {sorted(able)} with a "
                     "replica were up and connected"
@@ -271,6 +277,10 @@ class _Partition:
                 f" although they and the leader {state['leader']} were up and connected"
             ),
         )
+
+
+def _is_below_min_isr(state: Row) -> bool:
+    return len(state["isr"]) < effective_min_isr(state)
 
 
 def _goes_back(rows: Sequence[Row]) -> bool:

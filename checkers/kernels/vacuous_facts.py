@@ -73,9 +73,13 @@ def extent_in(tables: Mapping[str, pa.Table]) -> Extent:
     )
 
 
-def shown_in(extent: Extent) -> Shown:
+def shown_in(extent: Extent, context: RunContext) -> Shown:
     """Returns what a partition's history shows of its metadata."""
-    return Shown(first_ns=extent.first_ns, epochs=extent.leader_epochs)
+    return Shown(
+        first_ns=extent.first_ns,
+        epochs=extent.leader_epochs,
+        ends_early=context.record_ends_early,
+    )
 
 
 def joined(extents: Iterable[Extent]) -> Extent:

@@ -72,6 +72,11 @@ class RunContext:
     log_ends_recorded: bool = True
     at_least_once: bool = False
 
+    @property
+    def record_ends_early(self) -> bool:
+        """Whether the record may end before the run did, so that its last rows are missing."""
+        return not self.final_phase_complete and self.ended_ns is None
+
 
 def context_to_row(context: RunContext) -> tuple[Any, ...]:
     """Returns a context as a row of `run_facts`."""

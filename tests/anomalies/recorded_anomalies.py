@@ -5,8 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement, Verdict
-from tests.anomalies.recorded_transactions import A, B, Events, producer
+from tests.anomalies.recorded_transactions import CONTEXT, A, B, Events, producer
 
 
 def judgements(verdict: Verdict) -> dict[str, Judgement]:
@@ -68,7 +69,9 @@ def gone(is_lost: bool) -> Verdict:
     return events.verdict()
 
 
-def processed(positions: tuple[int, int], **tables: pa.Table) -> Verdict:
+def processed(
+    positions: tuple[int, int], context: RunContext = CONTEXT, **tables: pa.Table
+) -> Verdict:
     """Two transactions of a group consume one record of two each; the second one begins where it is given."""
     events = Events()
     one = producer(events, 1)
@@ -85,7 +88,7 @@ def processed(positions: tuple[int, int], **tables: pa.Table) -> Verdict:
         events.note(number, "offset", A, number=2, offset=position + 1)
         events.commit(number)
     events.closing(a=[(0, first), (1, second)], b=outputs)
-    return events.verdict(**tables)
+    return events.verdict(context, **tables)
 
 
 def skipped(is_skipped: bool) -> Verdict:

@@ -97,6 +97,25 @@ def test_a_destroyed_disk_makes_a_repetition_undecided_if_one_replica_may_commit
 
 
 @pytest.mark.parametrize(
+    ("changes", "judgement"),
+    [
+        ({"final_phase_complete": False}, Judgement.UNDECIDED),
+        ({"final_phase_complete": False, "ended_ns": 10**12}, Judgement.FORBIDDEN),
+        ({}, Judgement.FORBIDDEN),
+    ],
+)
+def test_a_record_that_ends_early_may_lack_an_unclean_election(
+    changes: dict[str, Any], judgement: Judgement
+) -> None:
+    state = dict.fromkeys(TABLES["partition_states"].names, 0)
+    lists = {name: [1, 2] for name in ("isr", "elr", "last_known_elr", "replicas")}
+    state |= {**lists, "topic": "t", "flagged": False, "min_isr": 2}
+    states = pa.Table.from_pylist([state], schema=TABLES["partition_states"])
+    verdict = processed((0, 0), replace(CONTEXT, **changes), partition_states=states)
+    assert judgements(verdict)["input-processed-twice"] is judgement
+
+
+@pytest.mark.parametrize(
     ("outcome", "shows_output", "anomaly"),
     [
         ("unknown", False, "input-skipped"),

@@ -265,3 +265,17 @@ def test_a_leader_epoch_above_the_last_state_shows_that_states_are_missing() -> 
     assert validity(UNCLEAN_ELECTION[:2], killed, calls=same) == INVALID
     # Without any state nothing is excused.
     assert validity([], killed, calls=calls) == INVALID
+
+
+def test_states_may_be_missing_at_the_end_of_a_record_that_ends_early_if_no_response_has_an_epoch() -> (
+    None
+):
+    """Clients of other projects show no leader epochs. Offset 1 has two records, and the states end before."""
+    killed = replace(UNCLEAN, final_phase_complete=False, incomplete_reason="killed")
+    calls = [append(op, op, at=10 + 10 * op) for op in (0, 1)]
+    calls.append(append(2, 1, at=700))
+    for count in (1, 2, 3):
+        assert validity(UNCLEAN_ELECTION[:count], killed, calls=calls) == UNKNOWN
+    # Near misses: the record shows what happened until the end.
+    for whole in (replace(killed, ended_ns=900), UNCLEAN):
+        assert validity(UNCLEAN_ELECTION[:2], whole, calls=calls) == INVALID

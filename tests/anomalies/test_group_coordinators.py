@@ -57,8 +57,8 @@ SECOND_OWNER = events(
 )
 
 
-def judged(rows: list[dict[str, Any]], *elections: dict[str, Any]) -> Verdict:
-    """Judges a run; the offsets topic has four partitions, all led by broker 1 at first."""
+def tables_of(rows: list[dict[str, Any]], *elections: dict[str, Any]) -> dict[str, pa.Table]:
+    """Returns a run; the offsets topic has four partitions, all led by broker 1 at first."""
     existing = [
         {**state(2, 1, [1, 3], epoch=0), "topic": OFFSETS, "partition": index} for index in range(4)
     ]
@@ -67,7 +67,11 @@ def judged(rows: list[dict[str, Any]], *elections: dict[str, Any]) -> Verdict:
     tables["partition_states"] = pa.concat_tables(
         [tables["partition_states"], table("partition_states", states)]
     )
-    return judge_run(tables, CONTEXT)
+    return tables
+
+
+def judged(rows: list[dict[str, Any]], *elections: dict[str, Any]) -> Verdict:
+    return judge_run(tables_of(rows, *elections), CONTEXT)
 
 
 BOTH = pytest.mark.parametrize("rows", [FORGOTTEN_COMMIT, SECOND_OWNER])
@@ -253,7 +257,7 @@ def test_an_election_of_the_data_loses_no_commit() -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("reason", ["unclean-elections", "fault", "flagged"])
+@pytest.mark.parametrize("reason", ["unclean-elections", "power", "flagged"])
 def test_elections_that_were_not_recorded_may_have_lost_it(
     rows: list[dict[str, Any]], reason: str
 ) -> None:
@@ -262,13 +266,27 @@ def test_elections_that_were_not_recorded_may_have_lost_it(
     context = CONTEXT
     if reason == "unclean-elections":
         context = replace(CONTEXT, unclean_election_enabled=True)
-    elif reason == "fault":
+    elif reason == "power":
         context = replace(CONTEXT, acked_during_faults_min=0)
+        # Near miss: what a process has written survives its end.
         tables["faults"] = table("faults", [fault(50, "kill", ["b1"], healed=60)])
+        assert judgement_of(judge_run(tables, context)) is Judgement.FORBIDDEN
+        tables["faults"] = table("faults", [fault(50, "power", ["b1"], healed=60)])
     else:
         flagged = state(150, 2, [2], epoch=1, flagged=True)
         tables["partition_states"] = table("partition_states", [flagged])
     assert judgement_of(judge_run(tables, context)) is Judgement.UNDECIDED
+
+
+@BOTH
+def test_a_record_that_ends_early_may_lack_the_election_that_lost_it(
+    rows: list[dict[str, Any]],
+) -> None:
+    tables = tables_of(rows)
+    killed = replace(CONTEXT, final_phase_complete=False)
+    assert judgement_of(judge_run(tables, killed)) is Judgement.UNDECIDED
+    for whole in (CONTEXT, replace(killed, ended_ns=500)):
+        assert judgement_of(judge_run(tables, whole)) is Judgement.FORBIDDEN
 
 
 def test_a_flagged_election_that_was_avoidable_excuses_nothing() -> None:

@@ -115,10 +115,22 @@ LEADERLESS = [at(50, 1, [1, 2]), at(90, -1, [2])]
         ([at(50, 1, [1, 2]), at(170, 1, [1, 2, 3])], ""),
         ([at(50, 1, [1]), at(170, 1, [1, 2])], ""),
         ([at(50, 1, [1]), at(170, 2, [2])], BELOW_MIN_ISR),
+        # A partition never needs more members than it has replicas.
+        ([at(50, 1, [], replicas=[1], min_isr=2)], BELOW_MIN_ISR),
+        ([at(50, 1, [1], replicas=[1], min_isr=2)], ""),
     ],
 )
 def test_the_committed_states_show_it(states: Rows, expected: str) -> None:
     assert form(partition_states=states) == expected
+
+
+@pytest.mark.parametrize(("error_ms", "expected"), [(9, NO_LEADER), (10, NO_LEADER), (11, "")])
+def test_it_must_have_lasted_long_enough_by_every_clock(error_ms: int, expected: str) -> None:
+    """There is no leader from 130 to 200. With an error of 11 ms of the clocks it may have been from 141 on."""
+    context = replace(CONTEXT, clock_error_ns=error_ms * MS)
+    assert form(context, partition_states=[at(50, 1, [1, 2]), at(130, -1, [2])]) == expected
+    short = replace(context, healed_ns=131 * MS)
+    assert form(short, partition_states=LEADERLESS) == (NO_LEADER if error_ms < 10 else "")
 
 
 @pytest.mark.parametrize(

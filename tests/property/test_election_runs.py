@@ -10,6 +10,7 @@ from checkers.kernels import elections
 from checkers.kernels.elections import EXCUSED, UNEXCUSED, Claims, Elections, Fates
 from checkers.kernels.metadata_gaps import MetadataGaps
 from checkers.kernels.replica_logs import Moment, Records, ReplicaLogs
+from harness.contracts.run_context import RunContext
 from tests.property.election_runs import random_run, truth_of, wrong_verdicts
 
 RUNS = 100
@@ -90,6 +91,15 @@ def test_the_comparison_notices_if_a_follower_without_a_log_responds(
     monkeypatch.setattr(
         ReplicaLogs, "may_hide_reader", lambda self, from_ns: np.zeros(len(from_ns), dtype=np.bool_)
     )
+    assert [found for found, _ in wrong_verdicts(seed, 1, has_gaps=True)] == [seed]
+
+
+def test_the_comparison_notices_if_a_record_that_ends_early_counts_as_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seed = 231
+    assert list(wrong_verdicts(seed, 1, has_gaps=True)) == []
+    monkeypatch.setattr(RunContext, "record_ends_early", False)
     assert [found for found, _ in wrong_verdicts(seed, 1, has_gaps=True)] == [seed]
 
 

@@ -95,7 +95,7 @@ class _Lacks:
     def __init__(self, tables: Mapping[str, pa.Table], context: RunContext) -> None:
         self._error_ns = context.clock_error_ns
         states = tables["partition_states"].sort_by("metadata_offset").to_pylist()
-        shown = shown_in(extent_in(tables))
+        shown = shown_in(extent_in(tables), context)
         answered = tables["offset_queries"].column("leader_epoch").to_pylist()
         shown = replace(shown, epochs=tuple(sorted({*shown.epochs, *answered})))
         gaps = MetadataGaps(states, shown, context.clock_error_ns)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from checkers.anomalies import ANOMALIES
 from checkers.kernels.evidence import seconds
 from checkers.kernels.lawful_losses import may_lack_records
-from checkers.kernels.metadata_gaps import effective_min_isr
+from checkers.kernels.metadata_gaps import Shown, effective_min_isr
 from checkers.kernels.transactions.check import check_log_transactions
 from checkers.kernels.transactions.columns import Transaction, transactions_of
 from checkers.kernels.transactions.events import (
@@ -258,7 +258,8 @@ def _may_have_lost(tables: Mapping[str, pa.Table], context: RunContext) -> bool:
     # Topics of the system count as well: Kafka's default for positions of groups is 1.
     states = tables["partition_states"].select(["min_isr", "replicas"]).to_pylist()
     least = min([context.min_isr, *(effective_min_isr(row) for row in states if row["replicas"])])
-    return may_lack_records(tables, after_destroyed_data=least == 1)
+    shown = Shown(ends_early=context.record_ends_early)
+    return may_lack_records(tables, shown, after_destroyed_data=least == 1)
 
 
 def _undecided(finding: CheckerFinding, rule: str) -> CheckerFinding:

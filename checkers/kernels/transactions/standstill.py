@@ -19,7 +19,8 @@ from checkers.anomalies import ANOMALIES
 from checkers.expectations import Case, judge
 from checkers.kernels.evidence import duration, seconds
 from checkers.kernels.judging import expectations_of
-from checkers.kernels.progress import GAPS, MS, STUCK, may_be_stuck
+from checkers.kernels.metadata_gaps import effective_min_isr
+from checkers.kernels.progress import GAPS, MS, STUCK, may_be_stuck, patience_ns
 from checkers.kernels.transactions.events import Recorded
 from harness.contracts.checker import CheckerFinding
 from harness.contracts.run_context import RunContext
@@ -42,7 +43,7 @@ def standstill(
     if not may_be_stuck(context) or tables["violations"].num_rows:
         return None
     assert context.ended_ns is not None
-    begin_ns = context.ended_ns - context.stuck_after_ms * MS
+    begin_ns = context.ended_ns - patience_ns(context)
     states = tables["partition_states"].to_pylist()
     if not _are_served(states, begin_ns):
         return None
@@ -84,7 +85,7 @@ def _are_served(states: Sequence[Row], begin_ns: int) -> bool:
         else:
             lasting.append(row)
     return all(
-        row["leader"] >= 0 and len(row["isr"]) >= row["min_isr"]
+        row["leader"] >= 0 and len(row["isr"]) >= effective_min_isr(row)
         for row in (*last.values(), *lasting)
     )
 

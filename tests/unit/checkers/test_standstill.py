@@ -203,6 +203,13 @@ def test_a_transactional_id_that_nobody_can_take_over_is_stuck() -> None:
         (reads(*TIMES), {"context": replace(CONTEXT, final_phase_complete=True)}),
         (reads(*TIMES), {"context": replace(CONTEXT, stuck_after_ms=21_000)}),
         (reads(*TIMES), {"context": replace(CONTEXT, healed_ns=None)}),
+        (
+            reads(19.5, *TIMES),
+            {
+                "states": (state(19, leader=-1), state(19.9)),
+                "context": replace(CONTEXT, clock_error_ns=S // 5),
+            },
+        ),
     ],
     ids=[
         "a record came",
@@ -216,6 +223,7 @@ def test_a_transactional_id_that_nobody_can_take_over_is_stuck() -> None:
         "complete",
         "too short",
         "not known when healed",
+        "clocks that differ",
     ],
 )
 def test_what_may_be_lawful_is_not_stuck(
@@ -236,6 +244,7 @@ def test_what_may_be_lawful_is_not_stuck(
         (reads(*TIMES), [state(partition=number) for number in range(5)]),
         (reads(*TIMES), [state(19, leader=-1), state(20)]),
         (reads(*TIMES), [state(leader=0, isr=[0, 1])]),
+        (reads(*TIMES), [state(isr=[1], replicas=[1])]),
     ],
     ids=[
         "an id was taken over just before",
@@ -247,6 +256,7 @@ def test_what_may_be_lawful_is_not_stuck(
         "one attempt more than partitions",
         "a leader just before",
         "min ISR",
+        "all replicas, although min ISR is larger",
     ],
 )
 def test_what_is_no_excuse_is_stuck(
