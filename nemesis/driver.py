@@ -77,6 +77,7 @@ class Nemesis:
         self._begun: dict[str, asyncio.Task[None]] = {}
         self._holding: set[str] = set()
         self._waiting: dict[str, Waiting] = {}
+        self._healing: dict[str, Waiting] = {}
         self._is_over = False
         self._has_begun_all = False
         self.resolved: dict[str, tuple[str, ...]] = {}
@@ -86,8 +87,9 @@ class Nemesis:
         population = self._cluster.population()
         supported = self._injector.supported_faults
         for fault in schedule:
-            if fault.trigger is not None:
-                self._events.check(fault.trigger)
+            for trigger in (fault.trigger, fault.healing_trigger):
+                if trigger is not None:
+                    self._events.check(trigger)
             if not fault.type.heals_others and fault.fault not in supported:
                 raise UsageError(
                     f"fault {fault.id}: this environment cannot inject {fault.fault!r} "
@@ -126,8 +128,14 @@ class Nemesis:
             delay_ns = start_ns + fault.at_ms * 1_000_000 - self._cluster.now_ns()
             if delay_ns > 0:
                 await asyncio.sleep(delay_ns / 1e9)
-            if fault.on:
-                self._waiting[fault.id] = Waiting(fault, self._events, self._cluster.now_ns)
+            if fault.trigger is not None:
+                self._waiting[fault.id] = Waiting(
+                    fault.trigger,
+                    self._events,
+                    self._cluster.now_ns,
+                    nth=fault.nth,
+                    delay_ms=fault.delay_ms,
+                )
                 if self._is_over:
                     self._waiting[fault.id].end()
             self._begun[fault.id] = asyncio.get_running_loop().create_task(self._one(fault))
@@ -264,9 +272,25 @@ class Nemesis:
         await self.inject(fault)
         if fault.for_ms is not None and fault.id in self._active:
             self._holding.add(fault.id)
-            await asyncio.sleep(fault.for_ms / 1e3)
+            await self._hold(fault, fault.for_ms / 1e3)
             self._holding.discard(fault.id)
             await self.heal(fault.id)
+
+    async def _hold(self, fault: Fault, at_most_s: float) -> None:
+        """Returns when a fault in force is to be healed."""
+        if fault.healing_trigger is None:
+            await asyncio.sleep(at_most_s)
+            return
+        healing = Waiting(
+            fault.healing_trigger, self._events, self._cluster.now_ns, nth=fault.until_nth
+        )
+        self._healing[fault.id] = healing
+        try:
+            await asyncio.wait_for(healing.has_come(), at_most_s)
+        except TimeoutError:
+            pass
+        finally:
+            healing.end()
 
     async def _end_outages(self, started: tuple[str, ...]) -> None:
         """Ends the faults that had taken these nodes down: starting a node is how they are healed."""
@@ -304,8 +328,9 @@ class Nemesis:
         fault, effect = active.fault, active.effect
         traits = fault.type
         evidence = dict(effect.evidence)
-        if fault.id in self._waiting:
-            evidence |= self._waiting[fault.id].evidence()
+        for name, waiting in (("event", self._waiting), ("healing_event", self._healing)):
+            if fault.id in waiting:
+                evidence |= waiting[fault.id].evidence(name)
         self._record(
             (
                 fault.id,

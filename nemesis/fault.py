@@ -33,6 +33,8 @@ class Fault:
         nth: It begins at this occurrence of the event, counted from 1.
         delay_ms: It begins this long after the event.
         for_ms: Healed after this long; None lasts until a `heal` or `start`.
+        until: The event that heals it before `for_ms` is over, counted from when the fault is in force.
+        until_nth: It is healed at this occurrence of that event, counted from 1.
         params: As the fault table lists them.
         is_drawn: Whether the driver has drawn what the fault leaves open: a partition of any shape then has the
             parameter `groups`, the names of the nodes in each group; without groups it separates no two nodes.
@@ -49,6 +51,8 @@ class Fault:
     nth: int = 1
     delay_ms: int = 0
     for_ms: int | None = None
+    until: str = ""
+    until_nth: int = 1
     params: Mapping[str, Any] = field(default_factory=dict)
     is_drawn: bool = False
 
@@ -58,16 +62,9 @@ class Fault:
             raise UsageError(unknown_name("fault", self.fault, FAULT_NAMES))
         if not self.is_drawn:  # otherwise they were checked before the draw, which may add some
             check_params(self.id, self.fault, self.type.parameters, self.params)
-        if self.at_ms < 0 or (self.for_ms is not None and self.for_ms <= 0):
-            raise UsageError(f"fault {self.id}: at_ms must be >= 0 and for_ms must be > 0")
-        if self.nth < 1 or self.delay_ms < 0:
-            raise UsageError(f"fault {self.id}: nth must be > 0 and delay_ms must be >= 0")
-        if not self.on and (self.nth, self.delay_ms) != (1, 0):
-            raise UsageError(
-                f"fault {self.id}: nth and delay_ms need an event; set on, or at_ms alone"
-            )
+        self._check_times()
         try:
-            _ = self.trigger, self.messages
+            _ = self.trigger, self.healing_trigger, self.messages
         except UsageError as error:
             raise UsageError(f"fault {self.id}: {error}") from None
         if self.type.targets is Targets.LINKS and len(self.targets) < 2:
@@ -79,10 +76,31 @@ class Fault:
         elif self.type.targets is not Targets.NONE and not has_targets:
             raise UsageError(f"fault {self.id} ({self.fault}) needs at least one target")
 
+    def _check_times(self) -> None:
+        if self.at_ms < 0 or (self.for_ms is not None and self.for_ms <= 0):
+            raise UsageError(f"fault {self.id}: at_ms must be >= 0 and for_ms must be > 0")
+        if self.nth < 1 or self.delay_ms < 0:
+            raise UsageError(f"fault {self.id}: nth must be > 0 and delay_ms must be >= 0")
+        if not self.on and (self.nth, self.delay_ms) != (1, 0):
+            raise UsageError(
+                f"fault {self.id}: nth and delay_ms need an event; set on, or at_ms alone"
+            )
+        if self.until and (self.for_ms is None or self.type.is_momentary):
+            raise UsageError(
+                f"fault {self.id}: until needs a fault that lasts, and for_ms, which says for how long at most"
+            )
+        if self.until_nth < 1 or (not self.until and self.until_nth != 1):
+            raise UsageError(f"fault {self.id}: until_nth must be > 0, and needs until")
+
     @property
     def trigger(self) -> Trigger | None:
         """The event that begins it; None if it begins at `at_ms`."""
         return parse_trigger(self.on) if self.on else None
+
+    @property
+    def healing_trigger(self) -> Trigger | None:
+        """The event that heals it; None if only time does."""
+        return parse_trigger(self.until) if self.until else None
 
     @property
     def messages(self) -> Trigger | None:
@@ -117,6 +135,8 @@ class Fault:
             data |= {"on": self.on, "nth": self.nth, "delay_ms": self.delay_ms}
         if self.for_ms is not None:
             data["for_ms"] = self.for_ms
+        if self.until:
+            data |= {"until": self.until, "until_nth": self.until_nth}
         if self.params:
             data["params"] = {key: _plain(value) for key, value in sorted(self.params.items())}
         return data
@@ -127,7 +147,9 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-_KEYS = ("id", "fault", "targets", "at_ms", "on", "nth", "delay_ms", "for_ms", "params")
+_STRINGS = ("fault", "id", "on", "until")
+_NUMBERS = ("at_ms", "nth", "delay_ms", "for_ms", "until_nth")
+_KEYS = (*_STRINGS, *_NUMBERS, "targets", "params")
 
 
 def fault_from_json(data: Mapping[str, Any], *, default_id: str) -> Fault:
@@ -141,15 +163,16 @@ def fault_from_json(data: Mapping[str, Any], *, default_id: str) -> Fault:
             raise UsageError(unknown_name("key of a scheduled fault", key, _KEYS))
     if "fault" not in data:
         raise UsageError(f"scheduled fault {default_id} has no key 'fault'")
-    if not all(isinstance(data.get(key, ""), str) for key in ("fault", "id", "on")):
-        raise UsageError(f"scheduled fault {default_id}: 'fault', 'id' and 'on' must be strings")
+    if not all(isinstance(data.get(key, ""), str) for key in _STRINGS):
+        names = ", ".join(map(repr, _STRINGS))
+        raise UsageError(f"scheduled fault {default_id}: {names} must be strings")
     targets = data.get("targets", ())
     params = data.get("params", {})
     if not isinstance(targets, list | tuple) or not all(isinstance(t, str) for t in targets):
         raise UsageError(f"scheduled fault {default_id}: 'targets' must be a list of strings")
     if not isinstance(params, Mapping):
         raise UsageError(f"scheduled fault {default_id}: 'params' must be a table")
-    for key in ("at_ms", "nth", "delay_ms", "for_ms"):
+    for key in _NUMBERS:
         value = data.get(key, 1)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
             raise UsageError(f"scheduled fault {default_id}: {key!r} must be a whole number")
@@ -162,5 +185,7 @@ def fault_from_json(data: Mapping[str, Any], *, default_id: str) -> Fault:
         nth=data.get("nth", 1),
         delay_ms=data.get("delay_ms", 0),
         for_ms=data.get("for_ms"),
+        until=data.get("until", ""),
+        until_nth=data.get("until_nth", 1),
         params=dict(params),
     )

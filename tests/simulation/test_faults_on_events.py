@@ -240,6 +240,30 @@ for_ms = 400
     assert received_ns >= cut["healed_ns"]
 
 
+def test_a_fault_is_healed_at_the_virtual_time_of_an_event() -> None:
+    """Messages are held until another broker has begun to lead; without that event until their time is over."""
+    schedule = """
+[[schedule]]
+id = "{event}"
+fault = "hold_messages"
+at_ms = 250
+for_ms = 1500
+until = "{event}"
+params = {{ messages = "Fetch from b3 to b1" }}
+"""
+    wanted, missing = "registration at b2", "registration at b3"
+    _, rows = run_of(
+        STIMULUS + "".join(schedule.format(event=event) for event in (wanted, missing)), "calm"
+    )
+    held, late = rows[wanted], rows[missing]
+    evidence = json.loads(held["evidence"])
+    back_ns = rows["follower-is-away"]["healed_ns"]
+    assert evidence["healing_event"] == wanted
+    assert back_ns < evidence["healing_event_ns"] == held["healed_ns"] < back_ns + 500_000_000
+    assert "healing_event" not in json.loads(late["evidence"])
+    assert late["healed_ns"] == late["invoked_ns"] + 1_500_000_000
+
+
 def test_the_nth_event_after_at_ms_and_the_delay_decide() -> None:
     fetch = "received:Fetch from b3 to b1"
     schedule = probes(fetch) + probes(fetch, nth=3).replace(f'id = "{fetch}"', 'id = "third"')

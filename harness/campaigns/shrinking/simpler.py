@@ -97,6 +97,9 @@ def plainer_fault(
         for name in sorted(fault.params)
     ]
     found += [with_fault(trial, index, on=text) for text in _less_exact(fault.trigger)]
+    if fault.until:
+        found.append(with_fault(trial, index, until="", until_nth=1))
+    found += [with_fault(trial, index, until=text) for text in _less_exact(fault.healing_trigger)]
     prefix = f"{RECEIVED}:"
     found += [
         with_fault(trial, index, params={**fault.params, MESSAGES: text.removeprefix(prefix)})

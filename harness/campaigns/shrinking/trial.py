@@ -162,7 +162,9 @@ def _renamed(fault: Fault, names: Mapping[str, str], topics: Mapping[str, str]) 
     if "groups" in params:
         params["groups"] = [[selector(one) for one in group] for group in params["groups"]]
 
-    def text(trigger: Trigger) -> str:
+    def text(trigger: Trigger | None) -> str:
+        if trigger is None:
+            return ""
         qualifiers = {
             word: names.get(value, value) if word == "of" else selector(value)
             for word, value in trigger.qualifiers.items()
@@ -171,5 +173,10 @@ def _renamed(fault: Fault, names: Mapping[str, str], topics: Mapping[str, str]) 
 
     if fault.messages is not None:
         params[MESSAGES] = text(fault.messages).removeprefix(f"{RECEIVED}:")
-    on = "" if fault.trigger is None else text(fault.trigger)
-    return replace(fault, targets=tuple(map(selector, fault.targets)), params=params, on=on)
+    return replace(
+        fault,
+        targets=tuple(map(selector, fault.targets)),
+        params=params,
+        on=text(fault.trigger),
+        until=text(fault.healing_trigger),
+    )

@@ -135,10 +135,15 @@ WAITS = Fault(
 )
 
 
+ENDS = replace(WAITS, nth=1, for_ms=100, until="isr-expand of t-0", until_nth=2)
+"""Begins at the first shrink of the ISR, and is healed at the second expansion after that."""
+
+
 def test_a_fault_with_a_trigger_survives_json():
     assert fault_from_json(json.loads(json.dumps(WAITS.to_json())), default_id="x") == WAITS
+    assert fault_from_json(json.loads(json.dumps(ENDS.to_json())), default_id="x") == ENDS
     plain = replace(WAITS, on="", nth=1, delay_ms=0).to_json()
-    assert not {"on", "nth", "delay_ms"} & set(plain)
+    assert not {"on", "nth", "delay_ms", "until", "until_nth"} & set(plain)
 
 
 @pytest.mark.parametrize(
@@ -148,6 +153,11 @@ def test_a_fault_with_a_trigger_survives_json():
         ({"nth": 0}, "nth must be > 0"),
         ({"delay_ms": -1}, "delay_ms must be >= 0"),
         ({"on": ""}, "need an event"),
+        ({"until": "isr-shrnk"}, "fault w: no event is called"),
+        ({"until": "isr-shrink", "for_ms": None}, "until needs a fault that lasts, and for_ms"),
+        ({"until": "isr-shrink", "fault": "restart"}, "until needs a fault that lasts"),
+        ({"until": "isr-shrink", "until_nth": 0}, "until_nth must be > 0"),
+        ({"until_nth": 2}, "until_nth must be > 0, and needs until"),
     ],
 )
 def test_a_fault_with_a_wrong_trigger_is_refused(changes, hint):
@@ -187,6 +197,22 @@ def test_a_fault_begins_at_the_nth_event_and_its_selectors_are_resolved_then():
     evidence = json.loads(rows[-1][9])
     assert evidence["event"] == "isr-shrink of t-0"
     assert evidence["event_ns"] < rows[-1][5]
+
+
+@pytest.mark.parametrize(
+    ("states", "healed_early"),
+    [
+        ((GROWN, SHRUNK, GROWN, SHRUNK, GROWN), True),
+        ((GROWN, SHRUNK, GROWN, SHRUNK), False),
+        ((GROWN, SHRUNK, SHRUNK), False),
+    ],
+)
+def test_a_fault_is_healed_at_an_event_or_when_its_time_is_over(states, healed_early):
+    calls, rows = play(ENDS, *states)
+    assert calls == [("inject", "kill", ("b1",)), ("heal", "kill", ("b1",))]
+    evidence = json.loads(rows[-1][9])
+    assert evidence.get("healing_event") == ("isr-expand of t-0" if healed_early else None)
+    assert ("healing_event_ns" in evidence) is healed_early
 
 
 @pytest.mark.parametrize(
@@ -252,6 +278,8 @@ def test_a_trigger_that_cannot_happen_is_refused_before_the_run(trigger, hint):
     nemesis = Nemesis(FakeCluster(), FakeInjector(), lambda _: None, Random(1))
     with pytest.raises(UsageError, match=hint):
         nemesis.check([replace(WAITS, on=trigger)])
+    with pytest.raises(UsageError, match=hint):
+        nemesis.check([replace(ENDS, until=trigger)])
 
 
 EXPERIMENT = """
@@ -271,6 +299,11 @@ def test_an_experiment_refuses_events_that_its_environment_cannot_observe():
     assert load("local", "isr-shrink of t-0").schedule[0].nth == 1
     with pytest.raises(UsageError, match="only the simulation observes it, and with"):
         load("local", "fsync at b1")
+    until = 'isr-shrink"\nfor_ms = 9\nuntil = "'
+    with pytest.raises(UsageError, match="waits for 'fsync at b1', which happens inside of nodes"):
+        load("local", until + "fsync at b1")
+    with pytest.raises(UsageError, match="no partition is called 't-7'"):
+        load("simulation", until + "isr-shrink of t-7")
     with pytest.raises(UsageError, match="no partition is called 't-7'"):
         load("simulation", "sent:Fetch to leader:t-7")
     with pytest.raises(UsageError, match="no partition is called 't-7'"):

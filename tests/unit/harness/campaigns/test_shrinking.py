@@ -259,7 +259,9 @@ WAITING = "sent:Fetch from follower:t-3 to leader:t-3"
 
 def test_a_fault_that_waits_for_an_event_waits_in_a_partition_that_is_left() -> None:
     waiting = replace(fault("f0", "kill", 0), on=WAITING)
-    shrunk = replace(fault("f1", "kill", 0), on="isr-shrink of t-2")
+    shrunk = replace(
+        fault("f1", "kill", 0), on="isr-shrink of t-2", for_ms=9, until="election of t-2"
+    )
     trial = replace(start(), experiment=replace(start().experiment, schedule=(waiting, shrunk)))
     fewer = with_partitions(trial, 1, 1)
     assert fewer is not None
@@ -267,6 +269,16 @@ def test_a_fault_that_waits_for_an_event_waits_in_a_partition_that_is_left() -> 
         "sent:Fetch from follower:t-0 to leader:t-0",
         "isr-shrink of t-0",
     ]
+    assert [one.until for one in fewer.schedule] == ["", "election of t-0"]
+
+
+def test_a_fault_keeps_the_event_that_heals_it_only_if_it_is_needed() -> None:
+    away = Fault(
+        id="f1", fault="kill", targets=("b1",), for_ms=100, until="fencing at b1", until_nth=2
+    )
+    found = list(plainer_fault(explicit(Experiment(), [away], 1), 0, ("b1",), ("t-0",)))
+    ends = [(trial.schedule[0].until, trial.schedule[0].until_nth) for trial in found]
+    assert ends == [("", 1), ("fencing", 2)]
 
 
 def test_a_trigger_loses_the_qualifiers_and_numbers_that_are_not_needed() -> None:
