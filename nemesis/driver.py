@@ -87,9 +87,8 @@ class Nemesis:
         population = self._cluster.population()
         supported = self._injector.supported_faults
         for fault in schedule:
-            for trigger in (fault.trigger, fault.healing_trigger):
-                if trigger is not None:
-                    self._events.check(trigger)
+            for trigger in fault.triggers:
+                self._events.check(trigger)
             if not fault.type.heals_others and fault.fault not in supported:
                 raise UsageError(
                     f"fault {fault.id}: this environment cannot inject {fault.fault!r} "

@@ -103,6 +103,12 @@ class Fault:
         return parse_trigger(self.until) if self.until else None
 
     @property
+    def triggers(self) -> tuple[Trigger, ...]:
+        """The events that it waits for, to begin or to be healed."""
+        found = (self.trigger, self.healing_trigger)
+        return tuple(trigger for trigger in found if trigger is not None)
+
+    @property
     def messages(self) -> Trigger | None:
         """The messages that it is about, as the trigger of their arrival; None if it is about no messages."""
         text = self.params.get(MESSAGES)

@@ -65,6 +65,9 @@ _OF_CONTROLLERS = (
 TEMPLATE_SHARE = 0.5
 """This share of the bursts is drawn from the templates, where there are any."""
 
+FOCUS_SHARE = 0.5
+"""This share of the seeds uses few templates, so that each of them comes more than once."""
+
 FAULT_COUNT_MAX = 400
 """Longer schedules cannot be read in a report, and the shrinker has to run them."""
 
@@ -130,7 +133,7 @@ def random_schedule(
     draw = _Draw(stream, partitions, rhythm, scale, chosen, actions, has_controllers)
     draw.brokers, draw.controllers = brokers, controllers
     draw.observes_nodes, draw.log_dirs = observes_nodes, log_dirs
-    used = [name for name in templates if stream.random() < 0.6] or list(templates)
+    used = _some_of(stream, templates)
     faults: list[Fault] = []
     at_ms = draw.mean(rhythm.gap_ms)
     while at_ms < duration_ms and len(faults) < FAULT_COUNT_MAX:
@@ -147,6 +150,15 @@ def random_schedule(
     return tuple(
         replace(fault, id=f"f{index}") for index, fault in enumerate(faults[:FAULT_COUNT_MAX])
     )
+
+
+def _some_of(stream: Random, templates: Sequence[str]) -> Sequence[str]:
+    """Returns the templates that a seed uses: one to three of them, or most of them."""
+    if templates and stream.random() < FOCUS_SHARE:
+        names = list(templates)
+        count = min(1 + int(stream.random() * 3), len(names))
+        return [names.pop(int(stream.random() * len(names))) for _ in range(count)]
+    return [name for name in templates if stream.random() < 0.6] or list(templates)
 
 
 class _Draw:

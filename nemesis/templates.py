@@ -3,7 +3,8 @@
 The windows in which a replicated log goes wrong are short. A template brings the cluster close to one of them and
 lets a second fault wait for its event (`nemesis.trigger`) instead of for a time. They are drawn only where
 `[nemesis] templates` names them. Those about the replicas of a partition are in
-`nemesis.replica_templates`, those in which messages are late in `nemesis.message_templates`.
+`nemesis.replica_templates`, those in which messages are late in `nemesis.message_templates`, and those in which
+each fault lasts until the next event in `nemesis.window_templates`.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from nemesis.drawing import LEAVES, STRIKES, Drawing, Template, one_of, strike, 
 from nemesis.fault import Fault
 from nemesis.message_templates import MESSAGE_TEMPLATES
 from nemesis.replica_templates import REPLICA_TEMPLATES
+from nemesis.window_templates import WINDOW_TEMPLATES
 
 _SLOW: Mapping[str, Mapping[str, int]] = {
     "slow_disk": {"ms": 60},
@@ -227,5 +229,6 @@ TEMPLATES: Mapping[str, Template] = {
     ),
     **MESSAGE_TEMPLATES,
     **REPLICA_TEMPLATES,
+    **WINDOW_TEMPLATES,
 }
 """Every template by name."""

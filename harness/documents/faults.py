@@ -123,8 +123,8 @@ at each message. Only the simulation has them. They act when a message arrives, 
 * `drop_messages`: Its connection is reset at both ends. A request that is dropped is not processed; one whose
   response is dropped was.
 * `duplicate_messages`: The server also processes a copy of the request, as if its sender had sent it again on
-  another connection. The copy's response is discarded. Requests of clients are never duplicated: a client would
-  not expect that.
+  another connection. The copy arrives after `ms`, or when the fault is healed; its response is discarded. Requests
+  of clients are never duplicated: a client would not expect that.
 * `reorder_messages`: It waits until a message on another connection between the same nodes has arrived, `ms` at
   most. Messages of one connection are never reordered.
 * `refuse_messages`: The server responds to the request in its turn, with an error, without processing it.

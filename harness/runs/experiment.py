@@ -439,15 +439,14 @@ class Experiment:
                 check_choice("fault of the schedule", healed, [f.id for f in self.schedule])
 
     def _check_trigger(self, fault: Fault, partitions: Sequence[str]) -> None:
-        triggers = [one for one in (fault.trigger, fault.healing_trigger) if one is not None]
-        inside = [one.text() for one in triggers if not one.kind.is_committed]
+        inside = [one.text() for one in fault.triggers if not one.kind.is_committed]
         if inside and not self.environment.is_simulated:
             raise UsageError(
                 f"fault {fault.id} waits for {inside[0]!r}, which happens inside of nodes; only the simulation "
                 f"observes it, and with {self.environment.summary} a fault can wait for committed changes only "
                 f"({', '.join(COMMITTED_EVENTS)})"
             )
-        for pattern in (*triggers, fault.messages):
+        for pattern in (*fault.triggers, fault.messages):
             for partition in pattern.partitions if pattern is not None else ():
                 check_choice("partition", partition, partitions)
 

@@ -5,11 +5,13 @@ TCP delivers the bytes of a connection once and in order, or resets it. The rule
 * hold, late: the message waits, and with it everything behind it on its connection;
 * drop: the message and its connection are lost, and both ends see a reset. A request that is dropped is not
   processed; one whose response is dropped was;
-* duplicate: a copy of a request is processed, too, as if its sender had sent it again over another connection;
+* duplicate: a copy of a request is processed, too, as if its sender had sent it again over another connection,
+  after a delay, or when the rule ends if that is earlier;
 * reorder: the message waits until one on another connection between the same nodes has arrived;
 * refuse: the server responds to the request in its turn, with an error, and does not process it.
 """
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness.simulation.flight import Flight
@@ -56,6 +58,15 @@ class Carrier(Protocol):
     def give_up(self) -> None:
         """Breaks the connection."""
         ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Copy:
+    """A copy of a request that has not arrived yet: its sender, its receiver, and the message."""
+
+    src: str
+    dst: str
+    message: Any
 
 
 def intercept(fault: NetworkFault, pipe: Carrier, frame: Flight, message: Any, name: str) -> bool:
@@ -120,7 +131,7 @@ def _duplicate(fault: NetworkFault, pipe: Carrier, _frame: Flight, message: Any)
         assert fault.act is not None
         _count_down(fault)
         fault.dropped_or_stalled += 1
-        fault.act(pipe.link.src, pipe.link.dst, message, fault.delay_ns)
+        fault.act(fault, Copy(pipe.link.src, pipe.link.dst, message))
     return False
 
 

@@ -18,6 +18,7 @@ from harness.simulation.connection import (
 from harness.simulation.contents import contents_code
 from harness.simulation.interfaces import Machine
 from harness.simulation.loop import NodeLoop
+from harness.simulation.message_rules import Copy
 from harness.simulation.network_faults import (
     DEGRADE,
     DROP,
@@ -241,12 +242,20 @@ class SimNetwork:
             )
         )
 
-    def _deliver_copy(self, src: str, dst: str, message: Any, late_ns: int) -> None:
-        """Delivers a request a second time, as over a connection of its own, whose response no process reads."""
-        self.timeline.push(self.timeline.now + late_ns, self._copy_arrives, (src, dst, message))
+    def _deliver_copy(self, fault: NetworkFault, copy: Copy) -> None:
+        """Delivers a request a second time, as over a connection of its own, whose response no process reads.
 
-    def _copy_arrives(self, copy: tuple[str, str, Any]) -> None:
-        src, dst, message = copy
+        It arrives after the delay of the fault, or when the fault is healed.
+        """
+        fault.waiting[copy] = None
+        self.timeline.push(self.timeline.now + fault.delay_ns, self._copy_arrives, (fault, copy))
+
+    def _copy_arrives(self, arriving: tuple[NetworkFault, Copy]) -> None:
+        fault, copy = arriving
+        if copy not in fault.waiting:
+            return
+        del fault.waiting[copy]
+        src, dst, message = copy.src, copy.dst, copy.message
         listener = self._listeners.get(dst)
         is_cut = any(one.kind in (STALL, REJECT) and one.applies(src, dst) for one in self.faults)
         if listener is None or is_cut or not self._nodes[src].host_is_up:
@@ -270,6 +279,9 @@ class SimNetwork:
         self.faults.remove(fault)
         self.timeline.trace.note(self.timeline.now, f"heal {fault.label}")
         self.refresh()
+        if fault.kind == DUPLICATE:
+            for copy in fault.waiting:
+                self.timeline.push(self.timeline.now, self._copy_arrives, (fault, copy))
         if fault.kind == THROTTLE or (fault.kind == DEGRADE and fault.delay_ns):
             self._empty_queue_of(fault)
 

@@ -34,7 +34,7 @@ def check_mark(name: str) -> None:
 
 def needs_messages(schedule: Sequence[Fault]) -> bool:
     """Whether a fault of a schedule waits for a message."""
-    return any(fault.trigger is not None and fault.trigger.message for fault in schedule)
+    return any(trigger.message for fault in schedule for trigger in fault.triggers)
 
 
 class SimulatedEvents:

@@ -252,9 +252,10 @@ until = "{event}"
 params = {{ messages = "Fetch from b3 to b1" }}
 """
     wanted, missing = "registration at b2", "registration at b3"
-    _, rows = run_of(
+    result, rows = run_of(
         STIMULUS + "".join(schedule.format(event=event) for event in (wanted, missing)), "calm"
     )
+    assert not result.violations
     held, late = rows[wanted], rows[missing]
     evidence = json.loads(held["evidence"])
     back_ns = rows["follower-is-away"]["healed_ns"]
@@ -262,6 +263,22 @@ params = {{ messages = "Fetch from b3 to b1" }}
     assert back_ns < evidence["healing_event_ns"] == held["healed_ns"] < back_ns + 500_000_000
     assert "healing_event" not in json.loads(late["evidence"])
     assert late["healed_ns"] == late["invoked_ns"] + 1_500_000_000
+
+
+def test_a_fault_may_be_healed_by_a_message_where_no_other_fault_waits_for_one() -> None:
+    schedule = """
+[[schedule]]
+id = "cut"
+fault = "cut"
+targets = ["b1", "b3"]
+at_ms = 500
+for_ms = 1500
+until = "received:Fetch from b2 to b1"
+until_nth = 3
+"""
+    result, rows = run_of(STIMULUS + schedule, "calm")
+    assert not result.violations
+    assert json.loads(rows["cut"]["evidence"])["healing_event_ns"] == rows["cut"]["healed_ns"]
 
 
 def test_the_nth_event_after_at_ms_and_the_delay_decide() -> None:

@@ -142,6 +142,12 @@ def test_a_copy_of_a_request_is_processed_later_and_its_response_goes_nowhere() 
     assert responses == requests
 
 
+def test_a_copy_that_has_not_arrived_yet_arrives_when_the_fault_is_healed() -> None:
+    played = Played("duplicate_messages", PROPOSAL, "ms = 60000, count = 1,")
+    (copy,) = [line for line in played.lines if "copy of AlterPartitionRequest" in line]
+    assert round(float(copy.split()[0]) * 1e9) == played.row["healed_ns"]
+
+
 def test_a_reordered_message_arrives_after_one_of_another_connection() -> None:
     played = Played("reorder_messages", "BrokerHeartbeat from b3", "ms = 400, count = 1,")
     assert played.row["took_effect"]

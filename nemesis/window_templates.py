@@ -1,0 +1,439 @@
+"""Templates that bring a partition into one narrow window: each fault lasts until another event has happened.
+
+A window is a row of states that follow each other. With drawn times each step is reached with some chance only.
+Here a broker stays away, and a message waits, until the step after it has happened (`Fault.until`). What stays
+random is which partition, which variant, and how long after an event the next fault strikes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from nemesis.administration import MIN_ISR_KEY
+from nemesis.drawing import LEAVES, Drawing, Template, one_of
+from nemesis.fault import Fault
+
+LONG = 6
+"""What lasts until an event may last for so many drawn times at most."""
+SHORT_MS = (0, 1, 3, 10, 30, 100)
+"""Times after an event at which something else is still under way."""
+
+
+def _chance(draw: Drawing, share: float) -> bool:
+    return draw.stream.random() < share
+
+
+def _short_ms(draw: Drawing) -> int:
+    return draw.pick(SHORT_MS)
+
+
+def _some_ms(draw: Drawing) -> int:
+    """Returns a time after an event: short, or up to two steps."""
+    return _short_ms(draw) if _chance(draw, 0.4) else int(2 * draw.stream.random() * draw.step_ms())
+
+
+def _up_to(draw: Drawing, most: int) -> int:
+    return 1 + int(most * draw.stream.random())
+
+
+def _until(draw: Drawing, fault: Fault, until: str, nth: int = 1) -> Fault:
+    """Returns a fault that is healed at an event."""
+    return replace(fault, for_ms=LONG * draw.hold_ms(), until=until, until_nth=nth)
+
+
+def _at(fault: Fault, on: str, nth: int = 1, delay_ms: int = 0) -> Fault:
+    """Returns a fault that begins at an event."""
+    return replace(fault, on=on, nth=nth, delay_ms=delay_ms)
+
+
+def _held(draw: Drawing, at_ms: int, messages: str, until: str, nth: int = 1) -> Fault:
+    """Returns a fault by which messages wait until an event."""
+    return _until(draw, draw.fault(at_ms, "hold_messages", (), 1, messages=messages), until, nth)
+
+
+def _late_copy(draw: Drawing, at_ms: int, messages: str, until: str, nth: int = 1) -> Fault:
+    """Returns a fault by which a request arrives once more, at an event."""
+    ms = LONG * draw.hold_ms()
+    copied = draw.fault(at_ms, "duplicate_messages", (), 1, messages=messages, ms=ms, count=1)
+    return _until(draw, copied, until, nth)
+
+
+def _cut_off(draw: Drawing, at_ms: int, target: str, *planes: str) -> Fault:
+    params = {"planes": planes} if planes else {}
+    return draw.fault(at_ms, "isolate", (target,), draw.hold_ms(), **params)
+
+
+def _leaves(draw: Drawing, at_ms: int, target: str) -> Fault:
+    return draw.on_node(at_ms, one_of(draw, LEAVES), (target,))
+
+
+def _min_isr(draw: Drawing, at_ms: int, partition: str, value: int) -> Fault:
+    topic = partition.rpartition("-")[0]
+    return draw.fault(at_ms, "alter_config", (), 0, topic=topic, key=MIN_ISR_KEY, value=value)
+
+
+def _until_fenced(draw: Drawing, at_ms: int, broker: str) -> Fault:
+    """Returns a fault by which a broker is away until the controller has noticed it."""
+    return _until(draw, draw.fault(at_ms, "isolate", (broker,), 1), f"fencing at {broker}")
+
+
+def _last_strike(draw: Drawing, at_ms: int, target: str) -> Fault:
+    """Returns a fault long after a time, which also keeps the next burst out of the way of what waits."""
+    return _leaves(draw, at_ms + 2 * draw.hold_ms() + 2 * draw.step_ms(), target)
+
+
+def _joins_with_an_old_request(draw: Drawing, at_ms: int) -> list[Fault]:
+    partition, broker = draw.partition(), draw.pick(draw.brokers)
+    leader = f"leader:{partition}"
+    proposal, fetch = f"AlterPartition from {leader}", f"Fetch from {broker} to {leader}"
+    proposes, joins = "mark:isr-expand-proposed", f"isr-expand of {partition}"
+    returned, left = f"unfencing at {broker}", f"isr-shrink of {partition}"
+    loses = draw.on_node(at_ms, draw.pick(("power", "power", "wipe")), (broker,))
+    loses = replace(loses, for_ms=max(draw.step_ms() // 4, 1))
+    copies = _held(draw, at_ms, f"FetchResponse from {leader} to {broker}", joins)
+    faults = [_until_fenced(draw, at_ms, broker)]
+    variant = draw.pick(("proposal", "fetch", "copy"))
+    if variant == "proposal":
+        # It comes back without its log while the request to add it is on its way.
+        until, nth = draw.pick(((returned, 1), (f"received:{fetch}", _up_to(draw, 8))))
+        faults.append(_at(_held(draw, at_ms, proposal, until, nth), returned))
+        faults.append(_at(loses, proposes, delay_ms=_some_ms(draw)))
+        faults.append(_at(copies, f"registration at {broker}"))
+        nth = 1
+    elif variant == "fetch":
+        # A fetch of its former life arrives when it is back.
+        if _chance(draw, 0.5):
+            faults.append(_at(_held(draw, at_ms, proposal, f"fencing at {broker}"), returned))
+        faults.append(
+            _at(_late_copy(draw, at_ms, fetch, returned), proposes, delay_ms=_short_ms(draw))
+        )
+        faults.append(_at(loses, proposes, delay_ms=30 + _some_ms(draw)))
+        faults.append(_at(copies, f"registration at {broker}"))
+        nth = 1
+    else:
+        # The request that added it arrives once more, after it has left again.
+        faults.append(_at(_late_copy(draw, at_ms, proposal, left), returned))
+        lags = draw.fault(at_ms, "isolate", (broker,), 1, planes=("inter-broker",))
+        faults.append(_at(_until(draw, lags, joins), joins, delay_ms=_some_ms(draw)))
+        nth = 2
+    faults.append(_at(_leaves(draw, at_ms, leader), joins, nth, _some_ms(draw)))
+    return [*faults, _last_strike(draw, at_ms, leader)]
+
+
+def _joins_unknown_to_its_leader(draw: Drawing, at_ms: int) -> list[Fault]:
+    partition, broker = draw.partition(), draw.pick(draw.brokers)
+    leader = f"leader:{partition}"
+    joins, elected = f"isr-expand of {partition}", f"election of {partition}"
+    returned, response = f"unfencing at {broker}", f"AlterPartitionResponse to {leader}"
+    stalled = draw.fault(at_ms, "stall_metadata", (leader,), 1)
+    # The leader has to know that the broker is back before it adds it.
+    moment = draw.pick((returned, "mark:isr-expand-proposed"))
+    faults = [
+        _until_fenced(draw, at_ms, broker),
+        _at(_until(draw, stalled, elected), moment, delay_ms=_short_ms(draw)),
+    ]
+    if _chance(draw, 0.5):
+        faults.append(_at(_held(draw, at_ms, response, elected), returned))
+    else:
+        lost = draw.fault(at_ms, "drop_messages", (), draw.hold_ms(), messages=response, count=1)
+        faults.append(_at(lost, returned))
+    lags = draw.fault(at_ms, "cut", (leader, broker), 1, planes=("inter-broker",))
+    faults.append(_at(_until(draw, lags, elected), joins, delay_ms=_some_ms(draw)))
+    # Its lag limit passes first: until then the leader waits for it anyway.
+    delay_ms = 2 * draw.step_ms() + _some_ms(draw)
+    faults.append(_at(_leaves(draw, at_ms, leader), joins, 1, delay_ms))
+    return [*faults, _last_strike(draw, at_ms, leader)]
+
+
+def _leads_again(draw: Drawing, at_ms: int) -> list[Fault]:
+    partition, third = draw.partition(), draw.pick(draw.brokers)
+    leader, follower = f"leader:{partition}", f"isr_follower:{partition}"
+    elected, lost = f"election of {partition}", f"leader-loss of {partition}"
+    shrinks = f"isr-shrink of {partition}"
+    answer = f"FetchResponse from {leader} to follower:{partition}"
+    if _chance(draw, 0.5):
+        away = _until(draw, draw.fault(at_ms, "isolate", (third,), 1), elected, 2)
+    else:
+        # It copies what leaders write, and cannot be elected.
+        away = _held(draw, at_ms, f"BrokerHeartbeat from {third}", elected, 2)
+    faults = [away]
+    if _chance(draw, 0.5):
+        # What the first leader writes from here on, the second one does not have.
+        parted = draw.fault(at_ms, "cut", (leader, follower), 1, planes=("inter-broker",))
+        faults.append(_at(_until(draw, parted, elected, 2), shrinks))
+    else:
+        # The second one has everything, and does not know that it is committed.
+        faults.append(_at(_held(draw, at_ms, answer, elected), shrinks, delay_ms=_some_ms(draw)))
+    if _chance(draw, 0.6):
+        stalled = draw.fault(at_ms, "stall_metadata", (draw.pick((leader, third)),), 1)
+        faults.append(_at(_until(draw, stalled, elected, 2), shrinks))
+    if _chance(draw, 0.6):
+        fetch = f"Fetch from follower:{partition} to {leader}"
+        late = _late_copy(draw, at_ms, fetch, elected, 2)
+        faults.append(_at(late, shrinks, delay_ms=_some_ms(draw)))
+    planes = draw.pick(((), ("controller",)))
+    first = draw.fault(at_ms, "isolate", (leader,), 1, **({"planes": planes} if planes else {}))
+    first = _until(draw, first, draw.pick((lost, lost, elected)))
+    second = _until(draw, draw.fault(at_ms, "isolate", (leader,), 1), elected)
+    faults.append(_at(first, shrinks, delay_ms=_some_ms(draw)))
+    faults.append(_at(second, elected, 1, _some_ms(draw)))
+    if _chance(draw, 0.4):
+        faults.append(_at(_held(draw, at_ms, answer, elected), elected, 2))
+    left = _leaves(draw, at_ms, leader)
+    if _chance(draw, 0.5):
+        faults.append(_at(left, f"isr-expand of {partition}", 1, draw.step_ms()))
+    else:
+        faults.append(_at(left, elected, 2, _some_ms(draw)))
+    return [*faults, _last_strike(draw, at_ms, leader)]
+
+
+def _one_publish(draw: Drawing, at_ms: int) -> list[Fault]:
+    if "alter_config" not in draw.actions:
+        return _leads_again(draw, at_ms)
+    partition, third = draw.partition(), draw.pick(draw.brokers)
+    leader, follower = f"leader:{partition}", f"isr_follower:{partition}"
+    elected, shrinks = f"election of {partition}", f"isr-shrink of {partition}"
+    variant = draw.pick(("behind", "raised", "lowered"))
+    before, after = (2, 1) if variant == "lowered" else (1, 2)
+    away = _until(draw, draw.fault(at_ms, "isolate", (third,), 1), elected, 2)
+    faults = [_min_isr(draw, at_ms, partition, before), away]
+    # The other follower gets nothing any more once the third one is out of the ISR.
+    gone = f"fencing at {third}"
+    answer = f"FetchResponse from {leader} to {follower}"
+    faults.append(_at(_held(draw, at_ms, answer, elected), gone))
+    changed = _min_isr(draw, at_ms, partition, after)
+    stalled = draw.fault(at_ms, "stall_metadata", (leader,), 1)
+    if variant == "lowered":
+        # Alone in the ISR, it learns at once that it is deposed and that min ISR is smaller.
+        parted = draw.fault(at_ms, "isolate", (leader,), 1, planes=("controller",))
+        faults += [
+            _at(_until(draw, parted, elected), shrinks, 2, _some_ms(draw)),
+            _at(replace(stalled, for_ms=draw.hold_ms()), shrinks, 2),
+            _at(changed, f"leader-change of {partition}"),
+        ]
+        return [*faults, _last_strike(draw, at_ms, leader)]
+    until, nth = (elected, 1) if variant == "behind" else (shrinks, 1)
+    faults.append(_at(_until(draw, stalled, until, nth), gone, 1, 5))
+    faults.append(_at(changed, gone, 1, 30))
+    if variant == "raised":
+        # The controller removes the follower, so the leader learns of both in one publish.
+        unseen = draw.fault(at_ms, "isolate", (follower,), 1, planes=("controller",))
+        faults.append(_at(_until(draw, unseen, elected), gone, 1, 40))
+    # The first change is that of the third one.
+    left = _at(_leaves(draw, at_ms, leader), shrinks, 2, 50 + _some_ms(draw))
+    return [*faults, left, _last_strike(draw, at_ms, leader)]
+
+
+def _alone_with_uneven_replicas(draw: Drawing, at_ms: int) -> list[Fault]:
+    partition = draw.partition()
+    if "reassign" not in draw.actions:
+        return _leads_again(draw, at_ms)
+    first = f"{partition.rpartition('-')[0]}-0"
+    ids = list(range(1, len(draw.brokers) + 1))
+    lone = (draw.pick(ids),)
+    long_ms = LONG * draw.hold_ms()
+    shrinks = f"isr-shrink of {partition}"
+    faults = [draw.fault(at_ms, "reassign", (), 0, partition=first, replicas=lone)]
+    at_ms += draw.step_ms()
+    faults.append(draw.fault(at_ms, "isolate", (f"followers:{partition}",), long_ms))
+    lost = replace(draw.on_node(at_ms, "power", (f"leader:{partition}",)), for_ms=draw.step_ms())
+    nth = draw.pick((1, 2, 2))
+    return [*faults, _at(lost, shrinks, nth, 100 + draw.step_ms())]
+
+
+def _moves_between_elections(draw: Drawing, at_ms: int) -> list[Fault]:
+    partition = draw.partition()
+    leader, elected = f"leader:{partition}", f"election of {partition}"
+    if "move_replica" not in draw.actions:
+        return _leads_again(draw, at_ms)
+    long_ms = LONG * draw.hold_ms()
+    faults = [draw.fault(at_ms, "isolate", ("all",), long_ms, planes=("client",))]
+    at_ms += draw.step_ms() // 2
+    leaves = draw.fault(at_ms, draw.pick(("kill", "isolate")), (leader,), 1)
+    faults.append(_until(draw, leaves, elected))
+    elections = 1 + int(draw.stream.random() * 2)
+    for nth in range(1, 1 + elections):
+        faults.append(_at(_until(draw, leaves, elected), elected, nth, draw.step_ms()))
+    moved = draw.fault(at_ms, "move_replica", (leader,), 0, partition=partition)
+    return [*faults, _at(moved, elected, 1 + elections, _short_ms(draw))]
+
+
+def _quorum_without_majority(draw: Drawing, at_ms: int) -> list[Fault]:
+    active = "active_controller"
+    answers = "FetchResponse from controller to controller"
+    elected = "controller-election"
+    long_ms = LONG * draw.hold_ms()
+    faults = []
+    if draw.actions:
+        faults.append(draw.action(at_ms, draw.partition()))
+    # Leaders of the quorum write records that nobody copies.
+    faults.append(_held(draw, at_ms, answers, elected, draw.pick((1, 2, 2))))
+    at_ms += 1 + _some_ms(draw)
+    faults.append(_until(draw, draw.fault(at_ms, "isolate", (active,), long_ms), elected))
+    second = draw.on_node(at_ms, draw.pick(("kill", "power", "isolate")), (active,))
+    if second.fault == "isolate":
+        second = replace(second, params={})  # a controller has one plane
+    faults.append(_at(_until(draw, second, elected), elected, 1, _short_ms(draw)))
+    at_ms += draw.hold_ms()
+    third = replace(second, at_ms=at_ms, for_ms=draw.step_ms())
+    return [*faults, _at(third, elected, 2, _short_ms(draw))]
+
+
+def _controllers_start_again(draw: Drawing, at_ms: int) -> list[Fault]:
+    partition = draw.partition()
+    leader, eligible = f"leader:{partition}", f"elr-change of {partition}"
+    long_ms = LONG * draw.hold_ms()
+    faults = [draw.fault(at_ms, "isolate", (f"followers:{partition}",), long_ms)]
+    restarted = draw.on_node(at_ms, draw.pick(("kill", "kill", "power")), ("controllers",))
+    restarted = replace(restarted, for_ms=draw.step_ms())
+    delay_ms = 2 * draw.step_ms() + _some_ms(draw)
+    faults.append(_at(restarted, eligible, draw.pick((1, 2)), delay_ms))
+    at_ms += draw.hold_ms()
+    family = draw.pick(("power", "power", "kill"))
+    lost = replace(draw.on_node(at_ms, family, (leader,)), for_ms=draw.step_ms())
+    return [*faults, _at(lost, "controller-election", 1, 50 + _some_ms(draw))]
+
+
+def _nobody_leads(draw: Drawing, at_ms: int) -> list[Fault]:
+    partition = draw.partition()
+    leader, lost = f"leader:{partition}", f"leader-loss of {partition}"
+    long_ms = LONG * draw.hold_ms()
+    followers = draw.fault(at_ms, "isolate", (f"followers:{partition}",), long_ms)
+    struck = _leaves(draw, at_ms + draw.hold_ms(), leader)
+    event = draw.pick((f"isr-shrink of {partition}", f"elr-change of {partition}"))
+    faults = [followers, _at(struck, event, draw.pick((1, 2, 2)), draw.step_ms())]
+    if "alter_config" in draw.actions:
+        changed = _min_isr(draw, at_ms, partition, draw.pick((1, 2)))
+        faults.insert(1, _at(changed, lost, delay_ms=_some_ms(draw)))
+    return faults
+
+
+def _at_once(draw: Drawing, at_ms: int) -> list[Fault]:
+    """Members of the ISR end at the same moment as the controller that would notice it."""
+    partition = draw.partition()
+    targets = draw.pick(
+        (
+            (f"leader:{partition}", f"isr_follower:{partition}", "active_controller"),
+            (f"leader:{partition}", f"isr_follower:{partition}"),
+            (f"leader:{partition}", "active_controller"),
+        )
+    )
+    struck = draw.on_node(at_ms, draw.pick(("kill", "kill", "power")), targets)
+    return [replace(struck, for_ms=3 * draw.hold_ms())]
+
+
+def _proposal_is_lost(draw: Drawing, at_ms: int) -> list[Fault]:
+    partition, broker = draw.partition(), draw.pick(draw.brokers)
+    leader = f"leader:{partition}"
+    messages = draw.pick((f"AlterPartition from {leader}", f"AlterPartitionResponse to {leader}"))
+    if _chance(draw, 0.3):
+        name, more = "refuse_messages", {"messages": f"AlterPartition from {leader}"}
+    else:
+        name, more = "drop_messages", {"messages": messages}
+    count = draw.pick((1, 1, 1, 2, 4))
+    lost = draw.fault(at_ms, name, (), LONG * draw.hold_ms(), count=count, **more)
+    lags = draw.fault(at_ms, "isolate", (broker,), 2 * draw.hold_ms(), planes=("inter-broker",))
+    return [lost, lags]
+
+
+def _corrupt_copy(draw: Drawing, at_ms: int) -> list[Fault]:
+    partition = draw.partition()
+    leader = f"leader:{partition}"
+    shrinks = f"isr-shrink of {partition}"
+    away = draw.fault(at_ms, "isolate", (f"isr_follower:{partition}",), draw.hold_ms())
+    flipped = draw.fault(at_ms, "bit_flip", (leader,), max(draw.step_ms() // 4, 1))
+    return [away, _at(flipped, shrinks, 1, draw.step_ms())]
+
+
+def _late_batch(draw: Drawing, at_ms: int) -> list[Fault]:
+    leader = f"leader:{draw.partition()}"
+    marker = f"received:WriteTxnMarkers to {leader}"
+    nth = 1 + int(draw.stream.random() * 4)
+    late = _held(draw, at_ms, f"Produce from client to {leader}", marker, nth)
+    return [
+        _at(late, f"received:Produce from client to {leader}", 1 + int(draw.stream.random() * 9))
+    ]
+
+
+def _marker_in_another_transaction(draw: Drawing, at_ms: int) -> list[Fault]:
+    leader, coordinator = f"leader:{draw.partition()}", draw.pick(draw.brokers)
+    marker = f"WriteTxnMarkers from {coordinator} to {leader}"
+    nth = 2 + int(draw.stream.random() * 10)
+    late = _late_copy(draw, at_ms, marker, f"received:Produce from client to {leader}", 4 * nth)
+    gone = _cut_off(draw, at_ms, coordinator, "controller")
+    return [late, _at(gone, f"sent:{marker}", 1, _short_ms(draw))]
+
+
+WINDOW_TEMPLATES: Mapping[str, Template] = {
+    "joins-with-an-old-request": Template(
+        about="A broker joins the ISR by a request or a fetch of its former incarnation, or by a copy of the "
+        "request that added it before; then its leader goes away.",
+        draw=_joins_with_an_old_request,
+        needs_simulation=True,
+    ),
+    "joins-unknown-to-its-leader": Template(
+        about="A broker has joined the ISR and lags again, and its leader does not know of it; then the leader "
+        "goes away.",
+        draw=_joins_unknown_to_its_leader,
+        needs_simulation=True,
+    ),
+    "leads-again": Template(
+        about="A leader is deposed and leads again when the next one has gone; others learn of that late, or "
+        "never.",
+        draw=_leads_again,
+        needs_simulation=True,
+    ),
+    "one-publish": Template(
+        about="A leader learns of another min ISR too late, or at once with another ISR or its own end.",
+        draw=_one_publish,
+        needs_simulation=True,
+    ),
+    "uneven-replicas": Template(
+        about="The first partition of a topic gets one replica; the last member of another one's ISR loses power.",
+        draw=_alone_with_uneven_replicas,
+    ),
+    "moves-between-elections": Template(
+        about="Leaders follow each other without records, and one of them moves to another log directory.",
+        draw=_moves_between_elections,
+        needs_simulation=True,
+    ),
+    "quorum-without-majority": Template(
+        about="Leaders of the metadata quorum write what no other controller copies, and return.",
+        draw=_quorum_without_majority,
+        needs_controllers=True,
+        needs_simulation=True,
+    ),
+    "controllers-start-again": Template(
+        about="All controllers start again while replicas are eligible leaders; then the leader goes away.",
+        draw=_controllers_start_again,
+        needs_controllers=True,
+    ),
+    "nobody-leads": Template(
+        about="A partition loses its leader while its replicas are away; min ISR may change meanwhile.",
+        draw=_nobody_leads,
+    ),
+    "at-once": Template(
+        about="Members of an ISR end at the same moment, often with the active controller.",
+        draw=_at_once,
+        needs_controllers=True,
+    ),
+    "lost-proposals": Template(
+        about="A proposal for another ISR is lost or refused, while a follower lags.",
+        draw=_proposal_is_lost,
+        needs_simulation=True,
+    ),
+    "corrupt-copy": Template(
+        about="A bit of the leader's log flips while a follower has to catch up.",
+        draw=_corrupt_copy,
+    ),
+    "late-batch": Template(
+        about="A batch of a transaction arrives after the marker that ended it.",
+        draw=_late_batch,
+        needs_simulation=True,
+    ),
+    "marker-in-another-transaction": Template(
+        about="A marker arrives once more, in a later transaction, when its coordinator has been replaced.",
+        draw=_marker_in_another_transaction,
+        needs_simulation=True,
+    ),
+}
+"""Every template of this module by name."""
