@@ -89,12 +89,13 @@ def _joins_with_an_old_request(draw: Drawing, at_ms: int) -> list[Fault]:
     returned, left = f"unfencing at {broker}", f"isr-shrink of {partition}"
     loses = draw.on_node(at_ms, draw.pick(("power", "power", "wipe")), (broker,))
     loses = replace(loses, for_ms=max(draw.step_ms() // 4, 1))
-    copies = _held(draw, at_ms, f"FetchResponse from {leader} to {broker}", joins)
+    elected, fetched = f"election of {partition}", f"received:{fetch}"
+    copies = _held(draw, at_ms, f"FetchResponse from {leader} to {broker}", elected)
     faults = [_until_fenced(draw, at_ms, broker)]
     variant = draw.pick(("proposal", "fetch", "copy"))
     if variant == "proposal":
         # It comes back without its log while the request to add it is on its way.
-        until, nth = draw.pick(((returned, 1), (f"received:{fetch}", _up_to(draw, 8))))
+        until, nth = draw.pick(((returned, 1), (fetched, _up_to(draw, 12))))
         faults.append(_at(_held(draw, at_ms, proposal, until, nth), returned))
         faults.append(_at(loses, proposes, delay_ms=_some_ms(draw)))
         faults.append(_at(copies, f"registration at {broker}"))
@@ -103,9 +104,9 @@ def _joins_with_an_old_request(draw: Drawing, at_ms: int) -> list[Fault]:
         # A fetch of its former life arrives when it is back.
         if _chance(draw, 0.5):
             faults.append(_at(_held(draw, at_ms, proposal, f"fencing at {broker}"), returned))
-        faults.append(
-            _at(_late_copy(draw, at_ms, fetch, returned), proposes, delay_ms=_short_ms(draw))
-        )
+        until, nth = draw.pick(((returned, 1), (fetched, _up_to(draw, 8))))
+        late = _late_copy(draw, at_ms, fetch, until, nth)
+        faults.append(_at(late, proposes, delay_ms=_short_ms(draw)))
         faults.append(_at(loses, proposes, delay_ms=30 + _some_ms(draw)))
         faults.append(_at(copies, f"registration at {broker}"))
         nth = 1

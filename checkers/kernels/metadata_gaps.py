@@ -8,8 +8,7 @@ records is undecided. It is neither an excuse nor the absence of one.
 Missing states show themselves:
 
 - the leader epoch grows by one with each change of the leader, so a larger step hides states;
-- so does a larger step of the partition epoch. That one counts changes only where a system commits an ISR; others
-  may count how often they were asked;
+- so does a larger step of the partition epoch, which grows by one with each change;
 - an operation was invoked before the first state was committed;
 - a client was shown a leader epoch above that of the last state.
 
@@ -89,7 +88,6 @@ class MetadataGaps:
 
     def __init__(self, rows: Sequence[Row], shown: Shown, clock_error_ns: int = 0) -> None:
         self._rows = rows
-        counts_changes = any({*row["isr"]} != {*row["replicas"]} for row in rows)
         self.is_missing_before: list[bool] = []
         """Whether states are missing right before each of the rows, and after the last one."""
         if not rows:
@@ -99,7 +97,7 @@ class MetadataGaps:
         for before, row in pairwise(rows):
             step = row["leader_epoch"] - before["leader_epoch"]
             changes = row["partition_epoch"] - before["partition_epoch"]
-            self.is_missing_before.append(step > 1 or (counts_changes and changes > 1))
+            self.is_missing_before.append(step > 1 or changes > 1)
         last_epoch = max(row["leader_epoch"] for row in rows)
         self._last_shown = max(shown.epochs, default=ANY_EPOCH if shown.ends_early else -1)
         self.is_missing_before.append(self._last_shown > last_epoch)

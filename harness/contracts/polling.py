@@ -256,20 +256,21 @@ class PolledObservation:
         last_leader: tuple[int, ...] = ()
         if known is not None and not leader:
             last_leader = known.last_known_elr if known.leader == NO_LEADER else (known.leader,)
+        is_new = known is None or changes or known.replicas != replicas
         state = PartitionState(
             topic=topic,
             partition=partition,
             replicas=replicas,
             leader=number,
             leader_epoch=0 if known is None else known.leader_epoch + changes,
-            partition_epoch=0 if known is None else known.partition_epoch + 1,
+            partition_epoch=0 if known is None else known.partition_epoch + is_new,
             isr=isr,
             last_known_elr=last_leader,
             # No partition needs more than it has replicas.
             min_isr=min(self._min_isr[topic], max(len(replicas), 1)),
         )
         self._view.partitions[name] = state
-        if known is None or changes or known.replicas != replicas:
+        if is_new:
             self._partition_row(state, at_ns)
 
     def _leads(self, node: str, name: str) -> bool:

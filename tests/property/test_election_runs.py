@@ -27,6 +27,11 @@ def test_no_loss_is_judged_wrong_if_states_or_rows_of_replicas_are_missing(part:
     assert list(wrong_verdicts(part * RUNS // 4, RUNS // 4, has_gaps=True)) == []
 
 
+@pytest.mark.parametrize("seed", [11722, 12519])
+def test_states_may_be_missing_between_two_with_a_whole_isr(seed: int) -> None:
+    assert list(wrong_verdicts(seed, 1, has_gaps=True)) == []
+
+
 def test_enough_runs_lose_records_with_and_without_an_excuse() -> None:
     truths = [truth_of(random_run(seed)[0]) for seed in range(RUNS)]
     assert sum(bool(truth.lost_for_wrong) for truth in truths) > RUNS // 20
