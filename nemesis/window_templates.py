@@ -151,8 +151,8 @@ def _leads_again(draw: Drawing, at_ms: int) -> list[Fault]:
     elected, lost = f"election of {partition}", f"leader-loss of {partition}"
     shrinks = f"isr-shrink of {partition}"
     answer = f"FetchResponse from {leader} to follower:{partition}"
-    if _chance(draw, 0.5):
-        away = _until(draw, draw.fault(at_ms, "isolate", (third,), 1), elected, 2)
+    if _chance(draw, 0.6):
+        away = _until(draw, draw.fault(at_ms, "isolate", (follower,), 1), elected, 2)
     else:
         # It copies what leaders write, and cannot be elected.
         away = _held(draw, at_ms, f"BrokerHeartbeat from {third}", elected, 2)
@@ -175,8 +175,8 @@ def _leads_again(draw: Drawing, at_ms: int) -> list[Fault]:
     first = draw.fault(at_ms, "isolate", (leader,), 1, **({"planes": planes} if planes else {}))
     first = _until(draw, first, draw.pick((lost, lost, elected)))
     second = _until(draw, draw.fault(at_ms, "isolate", (leader,), 1), elected)
-    faults.append(_at(first, shrinks, delay_ms=_some_ms(draw)))
-    faults.append(_at(second, elected, 1, _some_ms(draw)))
+    faults.append(_at(first, shrinks, delay_ms=_some_ms(draw) // 4))
+    faults.append(_at(second, elected, 1, _some_ms(draw) // 2))
     if _chance(draw, 0.4):
         faults.append(_at(_held(draw, at_ms, answer, elected), elected, 2))
     left = _leaves(draw, at_ms, leader)
@@ -190,35 +190,37 @@ def _leads_again(draw: Drawing, at_ms: int) -> list[Fault]:
 def _one_publish(draw: Drawing, at_ms: int) -> list[Fault]:
     if "alter_config" not in draw.actions:
         return _leads_again(draw, at_ms)
-    partition, third = draw.partition(), draw.pick(draw.brokers)
+    partition = draw.partition()
     leader, follower = f"leader:{partition}", f"isr_follower:{partition}"
     elected, shrinks = f"election of {partition}", f"isr-shrink of {partition}"
     variant = draw.pick(("behind", "raised", "lowered"))
     before, after = (2, 1) if variant == "lowered" else (1, 2)
-    away = _until(draw, draw.fault(at_ms, "isolate", (third,), 1), elected, 2)
+    away = _until(draw, draw.fault(at_ms, "isolate", (follower,), 1), elected, 2)
     faults = [_min_isr(draw, at_ms, partition, before), away]
     # The other follower gets nothing any more once the third one is out of the ISR.
-    gone = f"fencing at {third}"
     answer = f"FetchResponse from {leader} to {follower}"
-    faults.append(_at(_held(draw, at_ms, answer, elected), gone))
+    faults.append(_at(_held(draw, at_ms, answer, elected), shrinks))
     changed = _min_isr(draw, at_ms, partition, after)
     stalled = draw.fault(at_ms, "stall_metadata", (leader,), 1)
     if variant == "lowered":
         # Alone in the ISR, it learns at once that it is deposed and that min ISR is smaller.
         parted = draw.fault(at_ms, "isolate", (leader,), 1, planes=("controller",))
         faults += [
-            _at(_until(draw, parted, elected), shrinks, 2, _some_ms(draw)),
-            _at(replace(stalled, for_ms=draw.hold_ms()), shrinks, 2),
+            _at(replace(parted, for_ms=2 * draw.hold_ms()), shrinks, 2, _some_ms(draw)),
             _at(changed, f"leader-change of {partition}"),
         ]
         return [*faults, _last_strike(draw, at_ms, leader)]
-    until, nth = (elected, 1) if variant == "behind" else (shrinks, 1)
-    faults.append(_at(_until(draw, stalled, until, nth), gone, 1, 5))
-    faults.append(_at(changed, gone, 1, 30))
+    if variant == "behind" or _chance(draw, 0.3):
+        stalled = _until(draw, stalled, elected)
+    else:
+        # For longer than a fetch of metadata waits: its response would have a part of the changes only.
+        stalled = replace(stalled, for_ms=2 * draw.hold_ms())
+    faults.append(_at(stalled, shrinks, 1, 5))
+    faults.append(_at(changed, shrinks, 1, 30))
     if variant == "raised":
         # The controller removes the follower, so the leader learns of both in one publish.
         unseen = draw.fault(at_ms, "isolate", (follower,), 1, planes=("controller",))
-        faults.append(_at(_until(draw, unseen, elected), gone, 1, 40))
+        faults.append(_at(_until(draw, unseen, elected), shrinks, 1, 40))
     # The first change is that of the third one.
     left = _at(_leaves(draw, at_ms, leader), shrinks, 2, 50 + _some_ms(draw))
     return [*faults, left, _last_strike(draw, at_ms, leader)]
@@ -252,8 +254,10 @@ def _moves_between_elections(draw: Drawing, at_ms: int) -> list[Fault]:
     leaves = draw.fault(at_ms, draw.pick(("kill", "isolate")), (leader,), 1)
     faults.append(_until(draw, leaves, elected))
     elections = 1 + int(draw.stream.random() * 2)
-    for nth in range(1, 1 + elections):
-        faults.append(_at(_until(draw, leaves, elected), elected, nth, draw.step_ms()))
+    faults += [
+        _at(_until(draw, leaves, elected), elected, nth, draw.step_ms())
+        for nth in range(1, 1 + elections)
+    ]
     moved = draw.fault(at_ms, "move_replica", (leader,), 0, partition=partition)
     return [*faults, _at(moved, elected, 1 + elections, _short_ms(draw))]
 
