@@ -10,7 +10,7 @@ from harness.runs.planned import planned_schedule
 from nemesis.administration import ACTIONS
 from nemesis.fault import fault_from_json
 from nemesis.faults import FAULTS, Targets
-from nemesis.schedule import FAMILIES, Rhythm, random_schedule
+from nemesis.schedule import FAMILIES, Rhythm, _some_of, random_schedule
 from nemesis.templates import TEMPLATES
 
 
@@ -50,7 +50,7 @@ def test_a_template_draws_lawful_faults_that_are_healed_and_survive_json(name):
 def test_where_nodes_are_not_observed_faults_wait_for_committed_changes_only(name):
     for seed in range(30):
         for fault in draw(seed, (name,), observes_nodes=False):
-            assert fault.trigger is None or fault.trigger.kind.is_committed
+            assert all(trigger.kind.is_committed for trigger in fault.triggers)
             assert fault.type.targets is not Targets.MESSAGES
 
 
@@ -82,6 +82,43 @@ def test_every_waiting_template_names_its_moment():
         *("flapping", "slow-majority", "rolling-restart", "controller-siege", "late-requests"),
     ):
         assert events(name) == set()
+
+
+HEALED_AT = {
+    "joins-with-an-old-request": {
+        *("fencing", "unfencing", "received", "election", "isr-shrink", "isr-expand"),
+    },
+    "joins-unknown-to-its-leader": {"fencing", "election"},
+    "leads-again": {"election", "leader-loss"},
+    "one-publish": {"election"},
+    "moves-between-elections": {"election"},
+    "quorum-without-majority": {"controller-election"},
+    "late-batch": {"received"},
+    "marker-in-another-transaction": {"received"},
+}
+"""By template: the events at which its faults are healed."""
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_faults_of_window_templates_last_until_an_event(name):
+    found = {
+        fault.healing_trigger.kind.name
+        for seed in range(40)
+        for fault in draw(seed, (name,))
+        if fault.healing_trigger is not None
+    }
+    assert found == HEALED_AT.get(name, set())
+
+
+def test_half_of_the_seeds_use_few_templates_and_the_others_most_of_them():
+    names = tuple(TEMPLATES)
+    used = [len(_some_of(Random(seed), names)) for seed in range(400)]
+    few = [count for count in used if count <= 3]
+    assert 160 < len(few) < 240
+    assert set(few) == {1, 2, 3}
+    most = [count for count in used if count > 3]
+    assert len(names) * 0.5 < sum(most) / len(most) < len(names) * 0.7
+    assert _some_of(Random(1), ()) == []
 
 
 OF_DIRECTORIES = {"move_replica", "log_dir_error", "wipe_log_dir"}
