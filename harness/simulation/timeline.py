@@ -268,9 +268,13 @@ class Timeline:
                 continue
             argument.timeline = None
             if argument.loop is None:
+                self._leave_nodes()
                 callback(*argument.args)
             else:
                 argument.loop.accept(argument)
+
+    def _leave_nodes(self) -> None:
+        """Is called before an event that belongs to no node."""
 
     @contextlib.contextmanager
     def inspecting(self) -> Iterator[None]:

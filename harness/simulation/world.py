@@ -124,6 +124,7 @@ class World(Timeline):
         self._processes = ProcessTable(fatal_errors=fatal_errors)
         self._runnable = self._processes.runnable
         self._pick = self.random.stream("pick").random
+        self._running_loop: NodeLoop | None = None
         self._raised_failures = 0
         self._callbacks_before_this_moment = 0
         self._housekeepings = 0
@@ -220,6 +221,7 @@ class World(Timeline):
         self.is_running = True
         before = asyncio._get_running_loop()
         asyncio._set_running_loop(None)
+        self._running_loop = None
         try:
             with (
                 fences.raised(
@@ -245,7 +247,6 @@ class World(Timeline):
         while True:
             if runnable:
                 self._run_nodes()
-                _set_running_loop(None)
             if self.failures and self._should_stop():
                 return
             if until is not None and until():
@@ -293,10 +294,11 @@ class World(Timeline):
     def _run_iteration(self, loop: NodeLoop) -> None:
         """Runs one asyncio iteration: the callbacks that are ready at its beginning."""
         if loop.outbox:
-            outbox, loop.outbox = loop.outbox, []
-            for pipe, frame in outbox:
-                pipe.push(frame)
-        _set_running_loop(loop)
+            _send_waiting(loop)
+        if loop is not self._running_loop:
+            # Makes a system call. So the loop stays set while frames arrive and disks finish, which use none.
+            _set_running_loop(loop)
+            self._running_loop = loop
         ready = loop.ready
         take = ready.popleft
         loop.interrupted = False
@@ -326,6 +328,12 @@ class World(Timeline):
             self._runnable.append(loop)
         else:
             loop.queued = False
+
+    def _leave_nodes(self) -> None:
+        """Lets faults and monitors see no running loop, so that they cannot act in a node by mistake."""
+        if self._running_loop is not None:
+            _set_running_loop(None)
+            self._running_loop = None
 
     def _look_for_livelock(self, loop: NodeLoop) -> None:
         excess = self.callbacks - self._callbacks_before_this_moment - LIVELOCK_CALLBACKS
@@ -422,6 +430,13 @@ def _close_task(task: SimTask) -> None:
         except (Exception, GeneratorExit):
             continue  # the process has ended, so its exceptions no longer matter
         return
+
+
+def _send_waiting(loop: NodeLoop) -> None:
+    """Sends what the process wrote while it was busy."""
+    outbox, loop.outbox = loop.outbox, []
+    for pipe, frame in outbox:
+        pipe.push(frame)
 
 
 def _wake(loop: NodeLoop) -> None:

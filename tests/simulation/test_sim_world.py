@@ -44,6 +44,22 @@ def test_a_cancelled_world_event_does_not_happen() -> None:
     assert seen == [1]
 
 
+def test_an_event_that_belongs_to_no_node_has_no_running_loop() -> None:
+    world, _, _ = pair()
+    task = world.spawn("k1", asyncio.sleep(2))
+    seen: list[bool] = []
+
+    def note() -> None:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        seen.append(task.done())
+
+    world.schedule(1 * S, note)
+    world.schedule(3 * S, note)
+    world.run_for(4 * S)
+    assert seen == [False, True]
+
+
 def test_until_ends_the_run_at_once() -> None:
     world, _, _ = pair()
     task = world.spawn("k1", asyncio.sleep(2))
