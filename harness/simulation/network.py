@@ -360,6 +360,9 @@ class SimNetwork:
         """Updates links and pipes after faults changed, or after a host lost power or booted."""
         for (src, dst), link in self._links.items():
             touching = [fault for fault in self.faults if fault.applies(src, dst)]
+            if not touching:
+                link.degraders = link.interceptors = link.throttlers = ()
+                continue
             link.degraders = tuple(fault for fault in touching if fault.kind == DEGRADE)
             link.interceptors = tuple(fault for fault in touching if fault.kind in INTERCEPTORS)
             link.throttlers = tuple(fault for fault in touching if fault.kind == THROTTLE)
@@ -407,7 +410,9 @@ class SimNetwork:
             link = self._links[key] = Link(
                 *key, base_ns, weather.latency_tail_ns, stream.random, self.heal
             )
-            self.refresh()
+            # Without faults a new link is complete, and nothing has changed for the others.
+            if self.faults:
+                self.refresh()
         return link
 
     def open_connection(self, client_loop: NodeLoop, listener: Listener) -> SimConnection:
