@@ -11,7 +11,7 @@ election of the partition: from then on data may be gone, and the partition is n
 INV-10 speaks of the full list of last-known ELR members (KIP-966, part 2), which no release of Kafka has.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -103,23 +103,24 @@ class InvariantMonitor:
             "a controller that continues from a snapshot has the image that the whole log describes",
             differing=differing,
         )
-        for state in self._metadata.partitions.values():
-            replicas = list(self._replicas(state))
+        brokers = list(self._brokers())
+        for name, state in self._metadata.partitions.items():
+            replicas = list(_replicas(brokers, (state.topic, state.partition)))
             seen = self._what_is_checked(state, replicas)
-            found_good, same_count = self._found_good.get(state.name, (None, 0))
+            found_good, same_count = self._found_good.get(name, (None, 0))
             if seen == found_good and same_count < SAME_LOOKS_MAX:
-                self._found_good[state.name] = (seen, same_count + 1)
+                self._found_good[name] = (seen, same_count + 1)
                 continue
             self._check_shape(state)
             self._check_epochs(state)
             for broker, partition, log in replicas:
                 self._check_replica(state, broker, partition, log)
-            if self._elr_on and state.name not in self._cluster.flagged_partitions():
+            if self._elr_on and name not in self._cluster.flagged_partitions():
                 self._check_survival(state, replicas)
                 self._check_completeness(state, replicas)
                 self._check_leader(state, replicas)
                 self._check_log_matching(state, replicas)
-            self._found_good[state.name] = (seen, 0)
+            self._found_good[name] = (seen, 0)
 
     def _what_is_checked(
         self, state: PartitionState, replicas: list[tuple[BrokerNode, Partition, Log]]
@@ -169,18 +170,15 @@ class InvariantMonitor:
         except InvariantViolation as broken:
             self._cluster.world.fail(broken)
 
-    def _replicas(self, state: PartitionState) -> Iterator[tuple[BrokerNode, Partition, Log]]:
-        """Yields the running replicas that agree with committed metadata: registered, loaded."""
+    def _brokers(self) -> Iterator[BrokerNode]:
+        """Yields the running brokers that agree with committed metadata about their incarnation."""
         for name, broker_id in self._cluster.brokers.items():
             registered = self._metadata.brokers.get(broker_id)
             broker = self._cluster.running_broker(name)
             if broker is None or registered is None:
                 continue
-            if broker.broker_epoch != registered.broker_epoch:
-                continue
-            partition = broker.replica_manager.partitions.get((state.topic, state.partition))
-            if partition is not None and partition.log is not None:
-                yield broker, partition, partition.log
+            if broker.broker_epoch == registered.broker_epoch:
+                yield broker
 
     def _check_shape(self, state: PartitionState) -> None:
         isr, elr = set(state.isr), set(state.elr)
@@ -388,6 +386,16 @@ class InvariantMonitor:
         if differing is None:
             self._compared[pair] = (logs, below)
         return differing
+
+
+def _replicas(
+    brokers: Iterable[BrokerNode], key: tuple[str, int]
+) -> Iterator[tuple[BrokerNode, Partition, Log]]:
+    """Yields the loaded replicas of a partition on some brokers."""
+    for broker in brokers:
+        partition = broker.replica_manager.partitions.get(key)
+        if partition is not None and partition.log is not None:
+            yield broker, partition, partition.log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
