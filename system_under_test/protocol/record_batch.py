@@ -45,9 +45,8 @@ class CorruptBatchError(Exception):
     """The bytes are not a complete, intact record batch. The message has the position and the reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchHeader:
-    """The header of one batch.
+class BatchHeader(NamedTuple):
+    """The header of one batch. A tuple, because every batch that is read has one.
 
     Attributes:
         size_bytes: Size of the whole batch, header included.
@@ -205,18 +204,18 @@ def header_at(data: bytes, position: int) -> BatchHeader:
     """
     fields = _fields_at(data, position)
     return BatchHeader(
-        base_offset=fields[0],
-        last_offset_delta=fields[6],
-        leader_epoch=fields[2],
-        size_bytes=_LENGTH_END + fields[1],
-        crc=fields[4],
-        attributes=fields[5],
-        base_timestamp_ms=fields[7],
-        max_timestamp_ms=fields[8],
-        producer_id=fields[9],
-        producer_epoch=fields[10],
-        base_sequence=fields[11],
-        record_count=fields[12],
+        fields[0],
+        fields[6],
+        fields[2],
+        _LENGTH_END + fields[1],
+        fields[4],
+        fields[5],
+        fields[7],
+        fields[8],
+        fields[9],
+        fields[10],
+        fields[11],
+        fields[12],
     )
 
 
