@@ -394,9 +394,9 @@ def _write_all(file: int, data: bytes) -> None:
 def _batch_of(name: str, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     schema = JOURNAL_TABLES[name]
     width = len(schema)
-    for row in rows:
-        if len(row) != width:
-            raise HarnessFailure(f"{name}: a row has {len(row)} columns, not {width}: {row!r}")
+    if set(map(len, rows)) != {width}:
+        row = next(row for row in rows if len(row) != width)
+        raise HarnessFailure(f"{name}: a row has {len(row)} columns, not {width}: {row!r}")
     arrays = []
     for field, values in zip(schema, zip(*rows, strict=True), strict=True):
         try:

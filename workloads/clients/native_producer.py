@@ -84,6 +84,10 @@ _RETRIED = STALE_METADATA | {
 """Errors that Kafka's producer takes for temporary."""
 
 
+_NO_PRODUCER_ID = Completion(outcome=Outcome.FAIL, error_code=None, error="no-producer-id")
+"""The end of a batch that has not been sent yet."""
+
+
 class _Delivery:
     """One batch on its way. Mutable: what became of its attempts.
 
@@ -123,7 +127,7 @@ class _Delivery:
         self.sent = 0
         self.may_be_appended = False
         self.is_temporary = True
-        self.completion = _never_sent("no-producer-id", "")
+        self.completion = _NO_PRODUCER_ID
 
     @property
     def is_acknowledged(self) -> bool:
