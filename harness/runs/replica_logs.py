@@ -94,6 +94,7 @@ def record_logs(
                 f"{replica.node}: the log of {replica.topic}-{replica.partition}: {error}"
             )
             continue
+        end_offset = batches[-1].last_offset + 1 if batches else 0
         for base_offset, last_offset, leader_epoch, checksum in batches:
             add_row(
                 "replica_batches",
@@ -108,7 +109,7 @@ def record_logs(
                     checksum,
                     replica.log_start_offset,
                     replica.high_watermark,
-                    batches[-1].last_offset + 1,
+                    end_offset,
                 ),
             )
     return unread

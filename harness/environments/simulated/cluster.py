@@ -157,7 +157,8 @@ class SimulatedCluster:
 
     def running_broker(self, name: str) -> BrokerNode | None:
         """Returns the broker process of a node that is alive, for the invariant monitor."""
-        process = self.world.nodes[name].process if self.world.nodes[name].is_alive else None
+        node = self.world.nodes[name]
+        process = node.process if node.is_alive else None
         return process if isinstance(process, BrokerNode) else None
 
     def down_nodes(self) -> tuple[str, ...]:
