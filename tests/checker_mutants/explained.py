@@ -18,6 +18,7 @@ class Explanation:
         module, function, line: As in `Mutant`.
         changes: The changes that it is about.
         reason: One sentence or two.
+        repetition: Which of several equal changes of the line it is about, as in `Mutant`; None for all.
     """
 
     module: str
@@ -25,12 +26,15 @@ class Explanation:
     line: str
     changes: tuple[str, ...]
     reason: str
+    repetition: int | None = None
 
     def is_about(self, mutant: Mutant) -> bool:
         """Whether it explains a mutant."""
         return (
             (mutant.module, mutant.function, mutant.line) == (self.module, self.function, self.line)
-        ) and mutant.change in self.changes
+            and mutant.change in self.changes
+            and self.repetition in (None, mutant.repetition)
+        )
 
 
 def read_explanations(path: Path = PATH) -> list[Explanation]:

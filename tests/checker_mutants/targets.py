@@ -48,7 +48,12 @@ _OF_ELECTIONS = (
     "test_unavoidable_elections",
     "test_election_excuses",
 )
-_OF_GROUPS = ("test_group_histories", "test_group_owners", "test_group_coordinators")
+_OF_GROUPS = (
+    "test_group_histories",
+    "test_group_anomalies",
+    "test_group_owners",
+    "test_group_coordinators",
+)
 BESIDE_NAMES = {
     "buckets": _OF_PIECES,
     "cut_measures": (*_OF_PIECES, "test_measures"),
@@ -57,7 +62,14 @@ BESIDE_NAMES = {
     "remainder": _OF_PIECES,
     "slices": _OF_PIECES,
     "suspects": _OF_PIECES,
+    "checker": (
+        "test_offset_queries",
+        "test_recorded_transactions",
+        "test_transaction_events",
+        "test_counted_transactions",
+    ),
     "divergence": ("test_replica_anomalies", "test_replicas_by_definition"),
+    "replicas": ("test_replica_anomalies",),
     "elections": _OF_ELECTIONS,
     "metadata_gaps": _OF_ELECTIONS,
     "unclean_elections": _OF_ELECTIONS,

@@ -3,13 +3,14 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
 import pytest
 
 from tests.checker_mutants.children import run_in_child
-from tests.checker_mutants.explained import read_explanations
+from tests.checker_mutants.explained import Explanation, read_explanations
 from tests.checker_mutants.known import known_mutants
 from tests.checker_mutants.lines import keep, kept
 from tests.checker_mutants.mutants import ROOT, function_digests, mutants_of, mutated_code
@@ -81,19 +82,28 @@ def test_the_code_of_a_mutant_has_its_change_and_no_other() -> None:
 
 def test_what_is_explained_still_exists() -> None:
     explanations = read_explanations()
-    existing = {
-        (mutant.module, mutant.function, mutant.line, mutant.change)
-        for module in {explanation.module for explanation in explanations}
-        for mutant in mutants_of(module)
-    }
+    mutants = {module: mutants_of(module) for module in {each.module for each in explanations}}
     missing = [
         (explanation.module, explanation.function, explanation.line, change)
         for explanation in explanations
         for change in explanation.changes
-        if (explanation.module, explanation.function, explanation.line, change) not in existing
+        if not any(
+            mutant.change == change and explanation.is_about(mutant)
+            for mutant in mutants[explanation.module]
+        )
     ]
     assert not missing
     assert all(explanation.reason for explanation in explanations)
+
+
+def test_an_explanation_may_be_about_one_of_several_equal_changes_of_a_line() -> None:
+    mutants = mutants_of(MODULE, "A = (0, 0)\n")
+    explanation = Explanation(
+        module=MODULE, function="<module>", line="A = (0, 0)", changes=("0 -> 1",), reason="None."
+    )
+    assert [explanation.is_about(mutant) for mutant in mutants] == [True, True]
+    second = replace(explanation, repetition=1)
+    assert [second.is_about(mutant) for mutant in mutants] == [False, True]
 
 
 def test_known_mutants_are_killed_and_unchanged_code_survives() -> None:
