@@ -14,6 +14,7 @@ from checkers.kernels.transactions.isolation import (
     judge_isolation,
     levels,
     levels_held,
+    needs_cycle_search,
 )
 from checkers.transaction_anomalies import TRANSACTION_ROWS
 from harness.contracts.verdict import Judgement
@@ -214,3 +215,9 @@ def test_a_write_skew_stays_allowed_beside_a_cycle_that_snapshots_forbid(
     found = {finding.id: finding.judgement for finding in report.findings}
     assert found["G2-item"] is Judgement.ALLOWED
     assert (found.get("G-single") is Judgement.FORBIDDEN) == is_fractured
+
+
+@pytest.mark.parametrize("promise", levels())
+def test_only_kafka_allows_every_cycle_with_an_anti_dependency(promise: str) -> None:
+    is_of_kafka = promise in ("kafka-read-committed", "kafka-read-uncommitted")
+    assert needs_cycle_search(promise) is not is_of_kafka

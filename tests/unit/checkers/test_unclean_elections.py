@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from checkers.kernels.elections import Election, Elections
+from checkers.kernels.metadata_gaps import NOTHING_SHOWN, MetadataGaps
+from checkers.kernels.unclean_elections import NO_OBJECTION, Destroyed, Requested
 from tests.anomalies.runs import broker, fault, state, table
 
 Row = dict[str, Any]
@@ -176,3 +178,75 @@ def test_an_administrator_may_change_a_partition_from_its_full_isr_to_the_electi
     change = fault(at, "alter_config", ["b1"], reconfigures=["t-0"])
     registrations = [broker(10, 1, "registered", clean=True)]
     assert last_election(SHRUNK, registrations, [change]).is_lawful is is_lawful
+
+
+@pytest.mark.parametrize(("at", "is_lawful"), [(5, True), (59, True), (60, True), (61, False)])
+def test_an_administrator_may_have_allowed_unclean_elections_until_the_election(
+    at: int, is_lawful: bool
+) -> None:
+    allows = fault(at, "alter_config", ["b1"], allows_unclean=["t-0"])
+    registrations = [broker(10, 1, "registered", clean=True)]
+    assert last_election(SHRUNK, registrations, [allows]).is_lawful is is_lawful
+
+
+def test_states_that_are_missing_after_an_election_do_not_matter_for_it() -> None:
+    states = [*SHRUNK, state(90, 3, [3], epoch=9)]
+    found = Elections(
+        table("partition_states", states),
+        table("replica_states", []),
+        table("broker_states", [broker(10, 1, "registered", clean=True)]),
+        table("faults", []),
+        elr_on=True,
+    )
+    (election,) = (one for one in found.elections if one.at_ns == 60)
+    assert (election.is_lawful, election.is_undecided) == (False, False)
+
+
+# --- requests, and replicas that were alone ---
+
+
+def rows_of(states: list[Row]) -> list[Row]:
+    rows: list[Row] = table("partition_states", states).to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize(("until_ns", "is_certain"), [(29, True), (30, False), (31, False)])
+def test_a_request_may_be_used_up_by_an_election_that_is_not_recorded(
+    until_ns: int, is_certain: bool
+) -> None:
+    request = fault(30, "elect_leader", ["b2"], elects_uncleanly=["t-0"])
+    requested = Requested(table("faults", [request]), "t-0")
+    requested.may_have_been_taken(until_ns)
+    objection = requested.take({"at_ns": 60, "flagged": True})
+    assert (objection == NO_OBJECTION) is is_certain
+    assert objection is not None
+    assert requested.take({"at_ns": 61, "flagged": True}) is None
+
+
+LONE = [
+    state(10, 1, [1, 2], epoch=0, min_isr=1),
+    state(20, 1, [1], epoch=0, min_isr=1),
+    state(40, -1, [1], epoch=1, min_isr=1),
+]
+
+
+@pytest.mark.parametrize(
+    ("states", "wiped", "since"),
+    [
+        (LONE, "b1", [(20, 20)]),
+        ([LONE[0], LONE[2]], "b1", []),
+        (LONE[1:], "b1", [(20, 20)]),
+        ([*LONE[:1], state(20, 1, [1], epoch=0, min_isr=2), *LONE[2:]], "b1", []),
+        (LONE, "b2", []),
+    ],
+    ids=["alone", "never-alone", "alone-from-the-start", "min-isr-of-2", "another-node"],
+)
+def test_a_replica_was_alone_since_the_isr_had_no_other_member(
+    states: list[Row], wiped: str, since: list[tuple[int, int]]
+) -> None:
+    rows = rows_of(states)
+    faults = table("faults", [fault(30, "wipe", [wiped], healed=35)])
+    gaps = MetadataGaps(rows, NOTHING_SHOWN)
+    found = Destroyed(rows, gaps, faults, {1: "b1", 2: "b2"}).before(1, 50, 0)
+    assert [(one.since_ns, one.perhaps_since_ns) for one in found] == since
+    assert all(one.until_ns == 35 for one in found)

@@ -155,6 +155,9 @@ def test_a_partition_below_0_is_refused(name: str) -> None:
     ("column", "low", "high"),
     [
         ("clock_error_ns", 0, TIME_NS_MAX),
+        ("healed_ns", 0, TIME_NS_MAX),
+        ("ended_ns", 0, TIME_NS_MAX),
+        ("stuck_after_ms", 0, OFFSET_MAX),
         ("log_start_offset", 0, OFFSET_MAX),
         ("acked_during_faults_min", 0, OFFSET_MAX),
         ("min_isr", 1, 2**31 - 1),
@@ -176,3 +179,29 @@ def test_a_run_has_one_row_of_facts(rows: int) -> None:
         check(tables() | facts)
     else:
         assert "row 1: a run has one row of facts, not 2" in refusal(tables() | facts)
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "legal", "illegal"),
+    [
+        ("operations", "acks", 1, 2),
+        ("operations", "acks", -1, -2),
+        ("operations", "completed_ns", TIME_NS_MAX, TIME_NS_MAX + 1),
+        ("operations", "completed_ns", 10, 19),
+        ("operations", "op_index", OFFSET_MAX, OFFSET_MAX + 1),
+        ("records_read", "value", OFFSET_MAX, OFFSET_MAX + 1),
+        ("records_read", "value", 0, -1),
+        ("group_events", "offset", OFFSET_MAX, OFFSET_MAX + 1),
+        ("group_events", "offset", -OFFSET_MAX, -OFFSET_MAX - 1),
+        ("faults", "healed_ns", TIME_NS_MAX, TIME_NS_MAX + 1),
+    ],
+)
+def test_a_legal_value_before_the_first_illegal_one_is_not_named(
+    name: str, column: str, legal: int, illegal: int
+) -> None:
+    content = tables()
+    rows = replaced(replaced(content[name], column, 0, legal), column, 1, illegal)
+    if name == "records_read":
+        # Both records are of polls that returned one.
+        assert rows.num_rows == 2
+    assert f", row 1: {column} is {illegal}" in refusal(content | {name: rows})

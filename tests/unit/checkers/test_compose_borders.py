@@ -1,0 +1,74 @@
+"""The composition: which partitions are judged, when a fault was in force, and what a broken invariant is."""
+
+from typing import Any
+
+import pytest
+
+from checkers.kernels.compose import acked_during_faults, by_partition, judge_run
+from harness.contracts.run_context import LOG_CHECKERS, RunContext
+from tests.anomalies.runs import append, fault, final_read, replica, run, state, table, violation
+
+CALLS = [append(0, 0, at=10), append(1, 1, at=12), *final_read(50, 0, 1)]
+"""Appends are acknowledged at 11 and 13."""
+
+
+def test_a_partition_is_judged_if_a_client_touched_it() -> None:
+    states = [state(1, 1, [1, 2], epoch=0), state(1, 1, [1, 2], epoch=0, partition=1)]
+    tables = run(CALLS, states=states, replicas=[replica(1, 1, 0, partition=2)])
+    parts = by_partition(tables)
+    assert list(parts) == [("t", 0)]
+    assert parts["t", 0]["partition_states"].num_rows == 1
+    assert by_partition({"partition_states": table("partition_states", states)}) == {}
+    ends = {"end_offsets_seen": tables["end_offsets_seen"]}
+    assert list(by_partition(ends)) == [("t", 0)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "count"),
+    [
+        ({}, 2),
+        ({"completed_ns": 10}, 2),
+        ({"completed_ns": 11}, 1),
+        ({"completed_ns": 13}, 0),
+        ({"completed_ns": None}, 2),
+        ({"invoked_ns": 11, "completed_ns": None}, 1),
+        ({"completed_ns": 11, "healed_ns": 12}, 0),
+        ({"completed_ns": 11, "healed_ns": 13}, 1),
+    ],
+)
+def test_a_fault_is_in_force_from_its_completion_if_that_is_known(
+    changed: dict[str, Any], count: int
+) -> None:
+    faults = table("faults", [fault(5, "cut", ["b1"], healed=40) | changed])
+    assert acked_during_faults(run(CALLS)["operations"], faults) == count
+
+
+@pytest.mark.parametrize(
+    ("spans", "count"),
+    [
+        ([(5, 11), (11, 13)], 2),
+        ([(5, 11), (12, 13)], 2),
+        ([(5, 12), (10, 13)], 2),
+        ([(10, 13), (11, 12)], 2),
+        ([(5, 10), (11, 13)], 1),
+    ],
+)
+def test_an_acknowledgement_during_several_faults_counts_once(
+    spans: list[tuple[int, int]], count: int
+) -> None:
+    faults = table("faults", [fault(begin, "cut", ["b1"], healed=end) for begin, end in spans])
+    assert acked_during_faults(run(CALLS)["operations"], faults) == count
+
+
+def test_a_broken_invariant_is_one_anomaly_of_no_partition() -> None:
+    verdict = judge_run(run(CALLS, violations=[violation("INV-1: two leaders")]), RunContext())
+    (anomaly,) = verdict.anomalies
+    assert (anomaly.id, anomaly.topic, anomaly.partition) == ("invariant-broken", "", -1)
+    assert (anomaly.count, anomaly.sentence) == (1, "INV-1: two leaders")
+    assert verdict.reasons == ("invariant-broken: INV-1: two leaders",)
+
+
+def test_a_checker_of_the_whole_run_acknowledges_no_append() -> None:
+    context = RunContext(checkers=(*LOG_CHECKERS, "transactions"))
+    for tables in ({}, run([append(0, None, at=1, outcome="fail")])):
+        assert "no append was acknowledged in the whole run" in judge_run(tables, context).reasons

@@ -1,0 +1,52 @@
+"""What the closing reads show of transactions whose outcome is not known."""
+
+import pytest
+
+from checkers.kernels.transactions.check import check_log_transactions
+from checkers.kernels.transactions.columns import (
+    Append,
+    CommitOffset,
+    Poll,
+    Transaction,
+    transactions_of,
+)
+from checkers.kernels.transactions.isolation import KAFKA_READ_COMMITTED
+
+
+@pytest.mark.parametrize(
+    ("outputs", "closing", "skipped"),
+    [((), (), 0), ((Append("b", 9),), (), 1), ((Append("b", 9),), (("b", 0, 9),), 0)],
+    ids=["without-outputs", "outputs-are-not-there", "outputs-are-there"],
+)
+def test_a_consumer_of_unknown_outcome_did_not_commit_if_its_outputs_are_not_there(
+    outputs: tuple[Append, ...], closing: tuple[tuple[str, int, int], ...], skipped: int
+) -> None:
+    """Transactions 2 and 3 of a group consume one record each."""
+    consumed = ((("a", 0, 1),), (("a", 1, 2),))
+    history = [
+        Transaction(id=1, invoked_ns=0, completed_ns=1, ops=(Append("a", 1), Append("a", 2))),
+        Transaction(
+            id=2,
+            invoked_ns=2,
+            completed_ns=3,
+            outcome="unknown",
+            group=5,
+            ops=(Poll(consumed[0]), *outputs, CommitOffset("a", 1)),
+        ),
+        Transaction(
+            id=3,
+            invoked_ns=4,
+            completed_ns=5,
+            group=5,
+            ops=(Poll(consumed[1]), CommitOffset("a", 2)),
+        ),
+        Transaction(
+            id=4,
+            invoked_ns=9,
+            completed_ns=10,
+            is_final=True,
+            ops=(Poll((*consumed[0], *consumed[1], *closing)),),
+        ),
+    ]
+    report = check_log_transactions(transactions_of(history), promise=KAFKA_READ_COMMITTED)
+    assert [one.count for one in report.findings if one.id == "input-skipped"] == [1] * skipped

@@ -1,0 +1,102 @@
+"""Sessions of idempotent producers: which records count, and which elections."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.contracts.verdict import Judgement
+from tests.anomalies.runs import fault, final_read, read, state
+from tests.anomalies.test_producer_anomalies import (
+    AFTER_A_KNOWN_ONE,
+    CONTEXT,
+    EMPTIED,
+    FLAGGED,
+    GAP,
+    LONE,
+    SESSION,
+    UNCLEAN,
+    found,
+    last_polls,
+    lone_states,
+    sent,
+)
+from tests.property.brute_force import Call
+
+
+def gaps(calls: list[Call], *args: Any, **tables: Any) -> list[Judgement]:
+    return [a.judgement for a in found(calls, *args, **tables) if a.id == "producer-gap"]
+
+
+def test_a_failed_append_that_is_in_the_log_proves_nothing_about_those_before_it() -> None:
+    failed = Call(op=1, kind="append", process=SESSION, inv=2, res=3, outcome="fail")
+    assert not found([sent(0, 1, None), failed, *final_read(80, 1)])
+    (gap,) = found([sent(0, 1, None), failed, sent(2, 5, 1), *final_read(80, 1, 2)])
+    assert (gap.id, gap.count) == ("producer-gap", 1)
+    assert [witness.op_index for witness in gap.witnesses] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("at_ns", "judgement"), [(-3, Judgement.FORBIDDEN), (-2, Judgement.UNDECIDED)]
+)
+def test_the_first_election_that_may_have_been_after_the_first_record_was_sent(
+    at_ns: int, judgement: Judgement
+) -> None:
+    """Op 0 is sent at 1; clocks differ by at most 3."""
+    context = replace(UNCLEAN, clock_error_ns=3)
+    states = [state(-9, 1, [1], epoch=0), state(at_ns, 2, [2], epoch=1, flagged=True)]
+    assert gaps(GAP, context, states=states) == [judgement]
+
+
+@pytest.mark.parametrize(
+    ("healed", "judgement"), [(9, Judgement.FORBIDDEN), (10, Judgement.UNDECIDED)]
+)
+def test_a_fault_that_may_have_had_an_effect_was_over_when_the_first_record_was_sent(
+    healed: int, judgement: Judgement
+) -> None:
+    """Op 0 is sent at 10."""
+    wipe = fault(8, "wipe", ["b1"], healed=healed) | {"failed": True, "took_effect": False}
+    assert gaps(EMPTIED, LONE, states=lone_states([1, 2], 0), faults=[wipe]) == [judgement]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "judgement"),
+    [
+        ((0, 0), Judgement.FORBIDDEN),
+        ((1, 1), Judgement.FORBIDDEN),
+        ((0, 1), Judgement.UNDECIDED),
+        ((-1, -1), Judgement.UNDECIDED),
+    ],
+)
+def test_final_polls_of_one_leader_epoch_show_one_log_also_in_the_first_epoch(
+    epochs: tuple[int, int], judgement: Judgement
+) -> None:
+    calls = [*AFTER_A_KNOWN_ONE, *last_polls(0, 2, epochs=epochs)]
+    assert gaps(calls, UNCLEAN, states=FLAGGED) == [judgement]
+
+
+def test_a_record_at_the_same_offset_in_another_poll_is_not_below_the_second_one() -> None:
+    """Ops 0 and 2 are both at offset 0, in final polls of one epoch."""
+    polls = [
+        replace(read(op, at, value, final=True), epoch=1)
+        for op, at, value in ((80, 900, 0), (81, 902, 2))
+    ]
+    calls = [sent(0, 1, 0), sent(1, 10, None), sent(2, 30, 0), *polls, final_read(89, 2)[-1]]
+    assert gaps(calls, UNCLEAN, states=FLAGGED) == [Judgement.EXCUSED]
+
+
+@pytest.mark.parametrize(
+    ("elected_at", "judgement"), [(0, Judgement.EXCUSED), (1, Judgement.FORBIDDEN)]
+)
+def test_all_that_is_known_may_be_known_at_time_0(elected_at: int, judgement: Judgement) -> None:
+    whole = replace(read(80, 0, 9, 1, end=2, final=True), res=0)
+    calls = [
+        sent(0, 0, None),
+        sent(1, 0, None),
+        sent(9, 0, 0, until=0, process=8),
+        whole,
+        replace(final_read(81, 9, 1)[-1], op=82, inv=0, res=0),
+    ]
+    states = [state(-5, 1, [1], epoch=0), state(elected_at, 2, [2], epoch=1, flagged=True)]
+    context = replace(CONTEXT, elr_on=False, unclean_election_enabled=True)
+    assert gaps(calls, context, states=states) == [judgement]
