@@ -255,9 +255,10 @@ containers, except `admin` and `log_dir_error`, which are used only where they a
 ## Templates
 
 `[nemesis] templates = [...]` names bursts of faults that aim at one kind of moment. Half of the bursts of a
-seed are drawn from the templates that it uses, which are a random part of those that are named. Most bring the
-cluster close to a moment, and let a second fault wait for its event. Where only committed changes can be
-observed, that fault waits for one of these. `harness/experiments/search.toml` names all of them.
+seed are drawn from the templates that it uses: one to three of those that are named, or, in every second seed,
+most of them. Many bring the cluster close to a moment, and let a second fault wait for its event. In others each
+fault lasts until the event that the next step needs. Where only committed changes can be observed, faults wait for
+these. `harness/experiments/search.toml` and `search-transactions.toml` name all templates.
 
 | template | what happens |
 |---|---|
