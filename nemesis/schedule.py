@@ -68,6 +68,12 @@ TEMPLATE_SHARE = 0.5
 FOCUS_SHARE = 0.5
 """This share of the seeds uses few templates, so that each of them comes more than once."""
 
+FEW = 3
+"""That many at most."""
+
+SHARE_OF_FEW = 0.85
+"""The share of bursts that are drawn from few templates: what needs several steps must not be disturbed."""
+
 FAULT_COUNT_MAX = 400
 """Longer schedules cannot be read in a report, and the shrinker has to run them."""
 
@@ -134,10 +140,11 @@ def random_schedule(
     draw.brokers, draw.controllers = brokers, controllers
     draw.observes_nodes, draw.log_dirs = observes_nodes, log_dirs
     used = _some_of(stream, templates)
+    share = SHARE_OF_FEW if len(used) <= FEW < len(templates) else TEMPLATE_SHARE
     faults: list[Fault] = []
     at_ms = draw.mean(rhythm.gap_ms)
     while at_ms < duration_ms and len(faults) < FAULT_COUNT_MAX:
-        if used and (not chosen or stream.random() < TEMPLATE_SHARE):
+        if used and (not chosen or stream.random() < share):
             burst = TEMPLATES[draw.pick(used)].draw(draw, at_ms)
         elif stream.random() < 0.5:
             burst = draw.siege(at_ms, chosen)
@@ -156,7 +163,7 @@ def _some_of(stream: Random, templates: Sequence[str]) -> Sequence[str]:
     """Returns the templates that a seed uses: one to three of them, or most of them."""
     if templates and stream.random() < FOCUS_SHARE:
         names = list(templates)
-        count = min(1 + int(stream.random() * 3), len(names))
+        count = min(1 + int(stream.random() * FEW), len(names))
         return [names.pop(int(stream.random() * len(names))) for _ in range(count)]
     return [name for name in templates if stream.random() < 0.6] or list(templates)
 

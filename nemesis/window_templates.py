@@ -187,6 +187,53 @@ def _leads_again(draw: Drawing, at_ms: int) -> list[Fault]:
     return [*faults, _last_strike(draw, at_ms, leader)]
 
 
+def _silent_followers(draw: Drawing, at_ms: int) -> list[Fault]:
+    partition = draw.partition()
+    leader, elected = f"leader:{partition}", f"election of {partition}"
+    silent = draw.pick((f"follower:{partition}", draw.pick(draw.brokers)))
+    answers = f"FetchResponse from {leader} to {silent}"
+    faults = [_held(draw, at_ms, answers, elected, draw.pick((1, 1, 2)))]
+    at_ms += _some_ms(draw)
+    if _chance(draw, 0.5):
+        # It is deposed while appends wait for its followers.
+        unseen = draw.fault(at_ms, "isolate", (leader,), 1, planes=("controller",))
+        faults.append(_until(draw, unseen, elected))
+    else:
+        faults.append(_leaves(draw, at_ms, leader))
+    if _chance(draw, 0.5):
+        # The next leader goes away, before all followers have its log.
+        faults.append(_at(_held(draw, at_ms, answers, elected), elected))
+        faults.append(_at(_leaves(draw, at_ms, leader), elected, 1, _some_ms(draw)))
+    return [*faults, _last_strike(draw, at_ms, leader)]
+
+
+def _quick_return(draw: Drawing, at_ms: int) -> list[Fault]:
+    partition = draw.partition()
+    leader, shrinks = f"leader:{partition}", f"isr-shrink of {partition}"
+    lost = draw.on_node(at_ms, draw.pick(("power", "power", "wipe")), (leader,))
+    lost = replace(lost, for_ms=_up_to(draw, 150))
+    if _chance(draw, 0.5):
+        return [lost, _last_strike(draw, at_ms, leader)]
+    # The controller is late as well, so that the old session ends while the broker returns.
+    slow = draw.fault(at_ms, "pause", ("active_controller",), draw.hold_ms())
+    alone = draw.fault(at_ms, "isolate", (f"followers:{partition}",), 3 * draw.hold_ms())
+    at_ms += draw.step_ms()
+    return [slow, alone, _at(lost, shrinks, draw.pick((1, 2)), _some_ms(draw))]
+
+
+def _prefers_a_lagging_replica(draw: Drawing, at_ms: int) -> list[Fault]:
+    if "elect_leader" not in draw.actions:
+        return _silent_followers(draw, at_ms)
+    partition = draw.partition()
+    leader, elected = f"leader:{partition}", f"election of {partition}"
+    # The first leader mostly is the preferred one. It comes back, and gets nothing from the next one.
+    away = _until(draw, draw.fault(at_ms, "isolate", (leader,), 1), elected)
+    silent = _held(draw, at_ms, f"FetchResponse from {leader} to follower:{partition}", elected)
+    requested = draw.fault(at_ms, "elect_leader", (), 0, partition=partition)
+    requested = _at(requested, "unfencing", 1, _some_ms(draw) // 2)
+    return [away, _at(silent, elected), requested, _last_strike(draw, at_ms, leader)]
+
+
 def _one_publish(draw: Drawing, at_ms: int) -> list[Fault]:
     if "alter_config" not in draw.actions:
         return _leads_again(draw, at_ms)
@@ -386,6 +433,22 @@ WINDOW_TEMPLATES: Mapping[str, Template] = {
         "never.",
         draw=_leads_again,
         needs_simulation=True,
+    ),
+    "silent-followers": Template(
+        about="Followers get nothing from their leader, which is deposed or goes away, and often the next one "
+        "too.",
+        draw=_silent_followers,
+        needs_simulation=True,
+    ),
+    "prefers-a-lagging-replica": Template(
+        about="A leader comes back after an election and gets no records, when its preferred election is "
+        "requested.",
+        draw=_prefers_a_lagging_replica,
+        needs_simulation=True,
+    ),
+    "quick-return": Template(
+        about="A leader loses power or its data, and is back before the controller has noticed.",
+        draw=_quick_return,
     ),
     "one-publish": Template(
         about="A leader learns of another min ISR too late, or at once with another ISR or its own end.",

@@ -91,6 +91,8 @@ HEALED_AT = {
     "joins-unknown-to-its-leader": {"fencing", "election"},
     "leads-again": {"election", "leader-loss"},
     "one-publish": {"election"},
+    "silent-followers": {"election"},
+    "prefers-a-lagging-replica": {"election"},
     "moves-between-elections": {"election"},
     "quorum-without-majority": {"controller-election"},
     "late-batch": {"received"},
