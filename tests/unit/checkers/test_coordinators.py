@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from checkers.kernels.coordinators import Coordinator
+from checkers.kernels.coordinators import Coordinator, Deposed
 from checkers.kernels.elections import EXCUSED, UNEXCUSED
 from harness.contracts.run_context import RunContext
 from harness.history.schema import COORDINATOR_STATES
-from tests.anomalies.runs import state, table
+from tests.anomalies.runs import broker, state, table
 
 GROUP = "h"
 """Its hash is 104: partition 0 of 4, but partition 4 of 5."""
@@ -28,3 +28,55 @@ def test_the_partition_of_a_group_follows_from_the_highest_partition_of_the_offs
     committed, gone = np.array([100]), np.array([200])
     losses = Coordinator(GROUP, tables, RunContext(elr_on=False)).losses(committed, gone)
     assert losses.tolist() == [outcome]
+
+
+def deposed_by(leaders: list[int], *, isr: list[int], registered: list[int]) -> tuple[Deposed, ...]:
+    """Returns the coordinators that were replaced if the leaders change at 100, 200 and so on.
+
+    Args:
+        leaders: Of the group's partition.
+        isr: With every leader.
+        registered: When broker 0 registered.
+    """
+    states = [state(100 * (n + 1), leader, isr, epoch=n) for n, leader in enumerate(leaders)]
+    tables = {
+        COORDINATOR_STATES: table("partition_states", states),
+        "broker_states": table("broker_states", [broker(at, 0, "registered") for at in registered]),
+        "faults": table("faults", []),
+    }
+    return Coordinator(GROUP, tables, RunContext(clock_error_ns=7)).deposed
+
+
+INFINITY_NS = 2**61
+
+
+@pytest.mark.parametrize(
+    ("registered", "back_ns"),
+    [([], INFINITY_NS), ([200], INFINITY_NS), ([201], 208), ([201, 300], 208)],
+)
+def test_a_coordinator_that_registers_after_it_was_deposed_knows_it(
+    registered: list[int], back_ns: int
+) -> None:
+    assert deposed_by([0, 2], isr=[2], registered=registered) == (
+        Deposed(from_ns=193, until_ns=207, left_ns=193, back_ns=back_ns),
+    )
+
+
+def test_a_coordinator_that_stays_in_the_isr_never_left_it() -> None:
+    (deposed,) = deposed_by([0, 2], isr=[0, 2], registered=[])
+    assert deposed.left_ns == INFINITY_NS
+
+
+def test_a_partition_without_a_leader_has_no_coordinator_to_depose() -> None:
+    assert [one.from_ns for one in deposed_by([0, -1, 2], isr=[2], registered=[])] == [193]
+
+
+def test_equal_times_do_not_rule_out_that_a_deposed_coordinator_answered() -> None:
+    deposed = Deposed(from_ns=20, until_ns=25, left_ns=20, back_ns=30)
+    assert [deposed.may_lack(at_ns) for at_ns in (19, 20)] == [False, True]
+    assert [deposed.may_answer(asked_ns, 99) for asked_ns in (30, 31)] == [True, False]
+    assert [deposed.may_answer(0, seen_ns) for seen_ns in (19, 20)] == [False, True]
+    early = Deposed(from_ns=20, until_ns=25, left_ns=10, back_ns=30)
+    assert [early.may_lack(at_ns) for at_ns in (19, 20)] == [False, True]
+    late = Deposed(from_ns=20, until_ns=25, left_ns=22, back_ns=30)
+    assert [late.may_lack(at_ns) for at_ns in (21, 22)] == [False, True]

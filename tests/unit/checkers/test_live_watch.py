@@ -3,6 +3,8 @@
 import random
 from collections.abc import Iterable
 
+import pytest
+
 from checkers.anomalies import ANOMALIES
 from checkers.kernels.linearizability import check_tables
 from checkers.kernels.live_watch import LiveWatch
@@ -155,3 +157,55 @@ def test_the_order_of_the_calls_in_the_list_does_not_matter() -> None:
     calls = [append(0, 1, 5, 1), append(1, 6, 7, 0)]
     shuffled = random.Random(1).sample(calls, 2)
     assert watched(calls) == watched(shuffled)
+
+
+def told(*events: tuple[str, int, int, int | None]) -> str:
+    """Returns the finding of a watch of appends (`append`) and of queries for the log end (`latest`).
+
+    Each event is the kind, the number of the operation, the time, and the offset of a response.
+    """
+    watch = LiveWatch()
+    for kind, op, at_ns, offset in events:
+        if offset is None:
+            watch.invoke(op, kind=kind, topic="t", partition=0, invoked_ns=at_ns, acks=-1)
+        else:
+            watch.complete(op, at_ns, Completion(outcome=Outcome.OK, offset=offset))
+    return watch.finding
+
+
+@pytest.mark.parametrize("end", [1, 2, 100])
+def test_a_log_end_shows_that_the_offset_below_it_exists(end: int) -> None:
+    def finding(offset: int) -> str:
+        return told(
+            ("latest", 0, 1, None),
+            ("latest", 0, 5, end),
+            ("append", 1, 6, None),
+            ("append", 1, 7, offset),
+        )
+
+    assert f"op 1 is at offset {end - 1}, but offset {end - 1} had been seen" in finding(end - 1)
+    assert finding(end) == ""
+
+
+def test_an_append_that_begins_when_another_one_ends_may_come_before_it() -> None:
+    for begins, is_found in ((5, False), (6, True)):
+        finding = told(
+            ("append", 0, 1, None),
+            ("append", 0, 5, 1),
+            ("append", 1, begins, None),
+            ("append", 1, 9, 0),
+        )
+        assert bool(finding) is is_found
+
+
+@pytest.mark.parametrize(("value", "is_known"), [(-1, False), (0, True), (1, True), (2, False)])
+def test_values_of_operations_that_have_not_begun_are_unknown(value: int, is_known: bool) -> None:
+    """Operation 0 is an append, operation 1 is the poll."""
+    record = ReadRecord(
+        offset=0, value=value, status="ok", process=0, sequence=0, key="", leader_epoch=0
+    )
+    watch = LiveWatch()
+    for op, kind in enumerate(("append", "poll")):
+        watch.invoke(op, kind=kind, topic="t", partition=0, invoked_ns=op, acks=-1)
+    watch.complete(1, 5, Completion(outcome=Outcome.OK), [record])
+    assert ("which no append sent" not in watch.finding) is is_known
