@@ -20,7 +20,12 @@ STATES = [state(0, 1, [1, 2], epoch=0), state(50, 2, [2], epoch=1)]
 
 
 def reader_of(
-    operations: pa.Table, records: pa.Table, ends: pa.Table, replicas: list[Row]
+    operations: pa.Table,
+    records: pa.Table,
+    ends: pa.Table,
+    replicas: list[Row],
+    *,
+    sent_again: bool = False,
 ) -> ClaimReader:
     if any(row["cause"] == "append" for row in replicas):
         # Brokers without a row report that they have nothing; otherwise their logs were not recorded.
@@ -33,7 +38,8 @@ def reader_of(
         table("faults", []),
         elr_on=False,
     )
-    return ClaimReader(read_history(operations, records, ends), operations, records, elections)
+    history = read_history(operations, records, ends)
+    return ClaimReader(history, operations, records, elections, sent_again=sent_again)
 
 
 def ints(*values: int) -> Any:
@@ -61,13 +67,16 @@ def test_an_acknowledgement_names_no_epoch_in_which_its_record_was_there() -> No
     assert claim(calls, [], 1, 1, 1) == (0, ANY_EPOCH, 3, 4, -1)
 
 
+@pytest.mark.parametrize("sent_again", [False, True])
 @pytest.mark.parametrize("last_shown", [False, True])
-def test_a_read_of_an_unknown_operation_shows_no_epoch(last_shown: bool) -> None:
+def test_a_read_of_an_unknown_operation_shows_no_epoch(last_shown: bool, sent_again: bool) -> None:
     calls = [append(0, 0, at=1), read(5, 9, 0)]
     known = operations_table(calls[:1])
-    reader = reader_of(known, records_table(calls), ends_table(calls[:1]), [])
-    found = reader.claims(ints(0), ints(0), ints(0), last_shown=last_shown)
-    assert (found.epoch.tolist(), found.by_ns.tolist()) == ([-1], [2])
+    ends = ends_table(calls[:1])
+    reader = reader_of(known, records_table(calls), ends, [], sent_again=sent_again)
+    for op in (0, 77):
+        found = reader.claims(ints(op), ints(0), ints(0), last_shown=last_shown)
+        assert (found.epoch.tolist(), found.by_ns.tolist()) == ([-1], [2])
 
 
 def test_the_first_epoch_that_shows_a_record_counts_unless_the_last_one_is_wanted() -> None:
@@ -227,12 +236,13 @@ def test_a_record_was_written_before_the_first_response_that_shows_it() -> None:
     assert claim(calls, TWO_LEADERS, 1, 1, 1)[:2] == (0, 0)
 
 
+@pytest.mark.parametrize("epoch", [0, 1])
 @pytest.mark.parametrize(("stamp", "epochs"), [(-1, (0, 0)), (1, (1, 1))])
 def test_the_log_of_the_leader_that_shows_a_record_tells_its_epoch_unless_its_batch_does(
-    stamp: int, epochs: tuple[int, int]
+    stamp: int, epochs: tuple[int, int], epoch: int
 ) -> None:
     """The append of the record is not known. The leader of epoch 1 copied offset 0 from epoch 0."""
-    shown = replace(read(5, 90, 7), epoch=1, stamps=(stamp,))
+    shown = replace(read(5, 90, 7), epoch=epoch, stamps=(stamp,))
     calls = [append(0, None, at=1, outcome="info"), shown]
     assert claim(calls, TWO_LEADERS, 5, 0, 7)[:2] == epochs
 
@@ -257,6 +267,16 @@ def test_an_append_that_no_client_saw_at_an_offset_is_what_a_leader_wrote_there(
         # It may have been either of them, too, and the one at offset 2 shows nothing about offset 1.
         ([replace(append(2, 1, at=3), res=200)], (0, 1)),
         ([replace(append(2, 1, at=3), res=200), append(3, 2, at=54), append(4, 0, at=54)], (0, 1)),
+        # No append of value 7 is known, so nothing shows which leader wrote it.
+        ([replace(read(5, 3, 7, start=1))], (0, 1)),
+        # Both leaders show op 2. The first of them wrote it.
+        (
+            [
+                append(2, None, at=2, outcome="info"),
+                *(replace(read(5 + n, 90, 2, start=1), epoch=n) for n in (0, 1)),
+            ],
+            (1, 1),
+        ),
     ],
 )
 def test_two_records_of_one_offset_were_written_in_different_epochs(

@@ -240,3 +240,26 @@ def test_what_acks_1_allows_and_what_an_election_excuses_may_be_lost_together() 
     (anomaly,) = of(judged(calls, states), "unplaced-append")
     assert anomaly.judgement == EXCUSED
     assert [witness.op_index for witness in anomaly.witnesses] == [3]
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize(("flagged", "judgement"), [(True, EXCUSED), (False, FORBIDDEN)])
+def test_an_election_excuses_a_skipped_record_of_a_sparse_log_whichever_append_wrote_it(
+    lost: int, flagged: bool, judgement: Judgement
+) -> None:
+    """The record at offset 1 was acknowledged at 6; the election at 20 lost it."""
+    final = Call(
+        op=90, kind="poll", process=9, inv=900, res=901, position=0, records=((0, 1 - lost), (2, 2))
+    )
+    latest = Call(op=91, kind="latest", process=9, inv=905, res=906, offset=3, final=True)
+    calls = [
+        append(1 - lost, 0, at=1),
+        append(lost, 1, at=5),
+        append(2, 2, at=50),
+        replace(final, end=3, final=True),
+        latest,
+    ]
+    states = [state(0, 1, [1, 2, 3], epoch=0), state(20, 3, [3], epoch=1, flagged=flagged)]
+    context = replace(CONTEXT, sparse_offsets=True, acked_during_faults_min=0)
+    (skipped,) = of(judge_run(run(calls, states=states), context), "lost-record")
+    assert skipped.judgement == judgement

@@ -223,3 +223,32 @@ def test_a_poll_returned_what_was_left_out(
     calls += [append(9, offset, at=1), replace(read(6, 9, start=position), records=((offset, 9),))]
     _, findings = derive_facts(history(calls, REDUCED))
     assert [each.id for each in findings] == identifiers
+
+
+# --- copies, torn fetches ---
+
+
+def test_an_acknowledged_append_that_was_read_at_another_offset_has_a_copy_there() -> None:
+    """Ops 1 and 3 were both acknowledged at offset 1, so a read of either of them there shows no copy."""
+    calls = [
+        append(0, 0, at=1),
+        append(1, 1, at=1),
+        append(3, 1, at=1),
+        append(2, None, at=1, outcome="info"),
+        read(5, 9, 0, 1, 0, 2, 1),
+        read(6, 9, 3, 0, start=1),
+    ]
+    facts, _ = derive_facts(history(calls), sent_twice=True)
+    ops = history(calls).append_op[facts.copies].tolist()
+    assert list(zip(ops, facts.copies_place.tolist(), strict=True)) == [(0, 2), (1, 4)]
+    assert history(calls).append_op[facts.pinned].tolist() == [2]
+
+
+@pytest.mark.parametrize(("end", "gap_ns"), [(1, None), (0, [0]), (None, None)])
+def test_a_record_at_the_log_end_that_its_response_reports_is_beyond_it(
+    end: int | None, gap_ns: list[int] | None
+) -> None:
+    calls = [append(0, 0, at=1), replace(read(1, 5, 0), end=end)]
+    _, findings = derive_facts(history(calls))
+    torn = [each.gap_ns.tolist() for each in findings if each.id == "torn-fetch"]
+    assert torn == ([] if gap_ns is None else [gap_ns])
