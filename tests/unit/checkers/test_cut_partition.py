@@ -46,7 +46,7 @@ def judged(
         since = moments_of(fault_rows, context.clock_error_ns)
     report, parts = cut_slice(
         history,
-        log_start_offset=0,
+        log_start_offset=context.log_start_offset,
         width=WIDTH,
         group_polls=[member_polls(operations, group.members) for group in groups],
         since=since,
@@ -55,7 +55,7 @@ def judged(
     free = all_free([report])
     results = {}
     for bucket, part in parts.items():
-        first, stop = bucket_range(bucket, WIDTH, 0, report.limit)
+        first, stop = bucket_range(bucket, WIDTH, context.log_start_offset, report.limit)
         results[bucket] = judge_bucket(
             [part],
             free,
@@ -118,6 +118,15 @@ def test_a_partition_with_a_loss_needs_more_than_its_buckets(
     calls: list[Call], is_clean: bool
 ) -> None:
     assert (judged(calls) is not None) is is_clean
+
+
+def test_an_append_is_lost_too_if_no_bucket_has_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log ends below its start. Memory that is not initialised may hold the number of the append."""
+    monkeypatch.setattr(np, "empty", np.zeros)
+    latest = Call(op=9, kind="latest", process=97, inv=90, res=91, offset=3, final=True)
+    context = replace(CONTEXT, log_start_offset=5)
+    assert judged([append(0, None, at=1), latest], context) is None
+    assert judged([latest], context) is not None
 
 
 def test_two_appends_of_one_process_that_swapped_places_need_more_than_buckets() -> None:

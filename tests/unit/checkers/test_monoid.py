@@ -20,19 +20,19 @@ def element_of(absent: Rows, present: Rows) -> BucketElement:
     return bucket_element(RealTimeFacts(**columns))
 
 
-ABSENT: Rows = ((1, 10, 101), (3, 30, 103), (5, 20, 105))
-PRESENT: Rows = ((1, 7, 201), (2, 9, 202), (4, 12, 204))
+ABSENT: Rows = ((1, 30, 101), (3, 10, 103), (5, 20, 105))
+PRESENT: Rows = ((1, 40, 201), (2, 9, 202), (4, 12, 204))
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_the_order_of_facts_does_not_matter(order: tuple[int, ...]) -> None:
-    """Offset 4 existed at 12 ns, but offset 3 did not exist yet at 30 ns."""
+    """Offset 2 existed at 9 ns, but offset 1 did not exist yet at 30 ns."""
     expected = BucketElement(
-        latest_absent=Bound(time_ns=30, op=103),
-        earliest_present=Bound(time_ns=7, op=201),
-        slack_ns=18,
-        first=204,
-        second=103,
+        latest_absent=Bound(time_ns=30, op=101),
+        earliest_present=Bound(time_ns=9, op=202),
+        slack_ns=21,
+        first=202,
+        second=101,
     )
     assert element_of(tuple(ABSENT[at] for at in order), PRESENT) == expected
     assert element_of(ABSENT, tuple(PRESENT[at] for at in order)) == expected
