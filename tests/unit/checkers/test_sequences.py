@@ -1,0 +1,251 @@
+"""The order of one process's appends, and of the records within one poll."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from checkers.kernels.facts import derive_facts
+from checkers.kernels.history import I64, PartitionHistory, read_history
+from checkers.kernels.sequences import (
+    check_poll_order,
+    check_producer_order,
+    process_codes,
+    swaps_of,
+)
+from tests.anomalies.runs import append, read
+from tests.property.brute_force import Call, ends_table, operations_table, records_table
+
+
+def ints(*values: int) -> I64:
+    return np.array(values, dtype=np.int64)
+
+
+def history(calls: list[Call], without: Sequence[int] = ()) -> PartitionHistory:
+    """Returns a history; the operations `without` are not in the table of operations."""
+    known = [call for call in calls if call.op not in without]
+    return read_history(operations_table(known), records_table(calls), ends_table(known))
+
+
+def by(process: int, call: Call) -> Call:
+    return replace(call, process=process)
+
+
+@pytest.mark.parametrize(
+    ("processes", "name"),
+    [
+        ((), "uint8"),
+        ((0,), "uint8"),
+        ((255, 0), "uint8"),
+        ((256,), "uint16"),
+        ((400, 3), "uint16"),
+        ((65535,), "uint16"),
+        ((65536,), "int64"),
+        ((-1, 5), "int64"),
+        ((2**62, 0), "int64"),
+    ],
+)
+def test_process_numbers_keep_their_values_in_the_smallest_type(
+    processes: tuple[int, ...], name: str
+) -> None:
+    codes = process_codes(ints(*processes))
+    assert codes.dtype.name == name
+    assert codes.tolist() == list(processes)
+
+
+def unknown(op: int, *, at: int, process: int) -> Call:
+    return replace(append(op, None, at=at, outcome="info"), res=None, process=process)
+
+
+def shown(op: int, at: int, offset: int, value: int) -> Call:
+    return replace(read(op, at), position=offset, records=((offset, value),))
+
+
+Swapped = list[tuple[int, int, int, int]]
+
+
+@pytest.mark.parametrize(
+    ("calls", "expected"),
+    [
+        ([by(7, append(0, 3, at=1)), by(7, append(1, 4, at=3))], []),
+        ([by(7, append(0, 3, at=1)), by(7, append(1, 3, at=3))], [(0, 1, 3, 3)]),
+        ([by(7, append(0, 4, at=1)), by(7, append(1, 3, at=3))], [(0, 1, 4, 3)]),
+        ([by(7, append(0, 4, at=1)), by(8, append(1, 3, at=3))], []),
+        # Neighbours of one process are compared, whoever sent in between.
+        (
+            [by(7, append(0, 4, at=1)), by(8, append(1, 9, at=3)), by(7, append(2, 3, at=5))],
+            [(0, 2, 4, 3)],
+        ),
+        (
+            [by(7, append(op, at, at=1 + op)) for op, at in enumerate((5, 4, 6, 2))],
+            [(0, 1, 5, 4), (2, 3, 6, 2)],
+        ),
+        # The place of the later append is known from a read.
+        (
+            [by(7, append(0, 4, at=1)), unknown(1, at=3, process=7), shown(2, 9, 3, 1)],
+            [(0, 1, 4, 3)],
+        ),
+        (
+            [by(7, append(0, 4, at=1)), unknown(1, at=3, process=7), shown(2, 9, 4, 1)],
+            [(0, 1, 4, 4)],
+        ),
+        ([by(7, append(0, 4, at=1)), unknown(1, at=3, process=7), shown(2, 9, 5, 1)], []),
+        ([by(7, append(0, 4, at=1)), unknown(1, at=3, process=8), shown(2, 9, 3, 1)], []),
+        # It was sent before the other one, or it is not the neighbour.
+        ([unknown(0, at=1, process=7), by(7, append(1, 4, at=3)), shown(2, 9, 5, 0)], []),
+        ([unknown(0, at=1, process=7), by(7, append(1, 4, at=3)), shown(2, 9, 3, 0)], []),
+        (
+            [
+                by(7, append(0, 9, at=1)),
+                by(7, append(1, 2, at=3)),
+                unknown(2, at=5, process=7),
+                shown(3, 9, 5, 2),
+            ],
+            [(0, 1, 9, 2)],
+        ),
+        (
+            [
+                by(6, append(0, 9, at=1)),
+                by(7, append(1, 8, at=3)),
+                unknown(2, at=5, process=7),
+                shown(3, 9, 5, 2),
+            ],
+            [(1, 2, 8, 5)],
+        ),
+        # Process numbers so large that they overflow.
+        (
+            [
+                by(2**62, append(0, 4, at=1)),
+                unknown(1, at=3, process=2**62),
+                unknown(2, at=3, process=2**61),
+                shown(3, 9, 3, 1),
+                shown(4, 9, 2, 2),
+            ],
+            [(0, 1, 4, 3)],
+        ),
+    ],
+)
+def test_an_append_is_compared_with_the_one_that_its_process_sent_before(
+    calls: list[Call], expected: Swapped
+) -> None:
+    given = history(calls)
+    facts, _ = derive_facts(given)
+    swaps = swaps_of(given, facts, facts.acked)
+    columns = (
+        given.append_op[swaps.earlier],
+        given.append_op[swaps.later],
+        swaps.earlier_offset,
+        swaps.later_offset,
+    )
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == expected
+
+
+@pytest.mark.parametrize(
+    ("sent_at", "error_ns", "identifier"),
+    [
+        (4, None, "reordered-send"),
+        (5, None, "reordered-send"),
+        (6, None, "nonmonotonic-send"),
+        (6, 1, "reordered-send"),
+        (7, 1, "nonmonotonic-send"),
+    ],
+)
+def test_two_appends_that_swapped_were_in_flight_at_once_or_not(
+    sent_at: int, error_ns: int | None, identifier: str
+) -> None:
+    """The first append was acknowledged at 5 ns."""
+    calls = [by(7, replace(append(0, 4, at=1), res=5)), by(7, append(1, 3, at=sent_at))]
+    given = history(calls)
+    facts, _ = derive_facts(given)
+    more = {} if error_ns is None else {"clock_error_ns": error_ns}
+    (found,) = check_producer_order(given, facts, **more)
+    assert (found.id, found.weak.tolist()) == (identifier, [False])
+
+
+@pytest.mark.parametrize(
+    ("sent_at", "expected"), [(5, []), (6, [("nonmonotonic-send", [1], [False])])]
+)
+def test_a_revealed_append_that_was_in_flight_at_once_with_another_one_promises_nothing(
+    sent_at: int, expected: list[tuple[str, list[int], list[bool]]]
+) -> None:
+    calls = [by(7, replace(append(0, 4, at=1), res=5)), unknown(1, at=sent_at, process=7)]
+    given = history([*calls, shown(2, 20, 3, 1)])
+    facts, _ = derive_facts(given)
+    found = check_producer_order(given, facts)
+    assert [(each.id, each.second.tolist(), each.weak.tolist()) for each in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("acks", "weak"), [((-1, 1), [True]), ((1, -1), [True]), ((-1, -1), [False])]
+)
+def test_a_swap_rests_on_acks_1_if_one_of_the_two_has_it(
+    acks: tuple[int, int], weak: list[bool]
+) -> None:
+    calls = [by(7, append(op, 4 - op, at=1 + 5 * op, acks=acks[op])) for op in (0, 1)]
+    given = history(calls)
+    facts, _ = derive_facts(given)
+    (found,) = check_producer_order(given, facts)
+    assert (found.first.tolist(), found.second.tolist(), found.weak.tolist()) == ([0], [1], weak)
+
+
+def polled(*records: tuple[int, int], position: int, before: int = 0) -> list[tuple[int, int]]:
+    """Returns operations and offsets that a poll returned twice or below its position.
+
+    Args:
+        records: Offsets and values that poll 50 returned, in this order.
+        position: From where it polled.
+        before: How many other polls are before it.
+    """
+    others = [read(op, 1 + op, 90 + op) for op in range(before)]
+    poll = replace(read(50, 40), records=records, position=position)
+    found = [each for each in check_poll_order(history([*others, poll])) if each.id[0] == "n"]
+    return [
+        pair
+        for each in found
+        for pair in zip(each.first.tolist(), each.offset.tolist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("records", "position", "offsets"),
+    [
+        (((2, 0), (3, 1)), 2, []),
+        (((2, 0), (3, 1)), 3, [2]),
+        (((2, 0), (3, 1)), 4, [2, 3]),
+        (((2, 0), (3, 1)), -1, []),
+        (((2, 0), (2, 1)), 2, [2]),
+        (((2, 0), (3, 1), (3, 2), (4, 3)), 2, [3]),
+        (((2, 0), (2, 1), (3, 2)), 0, [2]),
+        (((0, 0), (0, 1)), 0, [0]),
+        ((), 2, []),
+        (((0, 5),), 1, [0]),
+    ],
+)
+def test_a_poll_returns_no_offset_twice_and_none_below_its_position(
+    records: tuple[tuple[int, int], ...], position: int, offsets: list[int], before: int
+) -> None:
+    expected = [(50, offset) for offset in offsets]
+    assert polled(*records, position=position, before=before) == expected
+
+
+def test_two_polls_may_return_the_same_offset() -> None:
+    given = history([read(0, 1, 7), read(1, 5, 7), read(2, 9, 7, 8), read(3, 11, 8, start=1)])
+    assert check_poll_order(given) == []
+
+
+def test_what_a_poll_returned_that_is_not_in_the_table_is_not_compared() -> None:
+    unknown_poll = replace(read(0, 1), records=((2, 0), (2, 1), (3, 5)), position=9)
+    assert check_poll_order(history([unknown_poll, read(1, 5, 7)], without=[0])) == []
+    wrong = replace(read(1, 5), records=((2, 0), (2, 1)), position=2)
+    (found,) = check_poll_order(history([unknown_poll, wrong], without=[0]))
+    assert (found.first.tolist(), found.offset.tolist()) == ([1], [2])
+    assert found.other.tolist() == [2]
+
+
+def test_records_in_another_order_are_named_with_the_offset_before_them() -> None:
+    poll = replace(read(5, 1), records=((1, 0), (0, 1), (2, 2)), position=0)
+    (found,) = check_poll_order(history([poll]))
+    assert (found.id, found.first.tolist()) == ("unordered-poll", [5])
+    assert (found.offset.tolist(), found.other.tolist()) == ([0], [1])
