@@ -68,6 +68,7 @@ BESIDE_NAMES = {
         "test_transaction_events",
         "test_counted_transactions",
     ),
+    "history": ("test_reading_of_histories",),
     "divergence": ("test_replica_anomalies", "test_replicas_by_definition"),
     "replicas": ("test_replica_anomalies",),
     "elections": _OF_ELECTIONS,

@@ -17,6 +17,8 @@ from checkers.kernels.history import (
     lookup,
     read_history,
 )
+from checkers.kernels.history import stored as stored_values
+from checkers.kernels.left_out import NOTHING, LeftOut
 from checkers.kernels.linearizability import check_tables
 from tests.anomalies.runs import append, final_read, read
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
@@ -52,11 +54,13 @@ def test_a_sparse_lookup_takes_little_memory() -> None:
     lookup(np.array([2**61, 2**61 + 10**15], dtype=np.int64))
 
 
-def arrays(calls: list[Call], **changed: tuple[int, int]):  # type: ignore[no-untyped-def]
+def arrays(
+    calls: list[Call], *, left_out: LeftOut = NOTHING, **changed: tuple[int, int]
+) -> PartitionHistory:
     operations = operations_table(calls)
     for column, (row, value) in changed.items():
         operations = replaced(operations, column, row, value)
-    return read_history(operations, records_table(calls), ends_table(calls))
+    return read_history(operations, records_table(calls), ends_table(calls), left_out)
 
 
 @pytest.mark.parametrize(
@@ -146,3 +150,66 @@ def test_rows_may_be_in_any_order() -> None:
             if column.name != "left_out":
                 values = getattr(found, column.name).tolist()
                 assert values == getattr(expected, column.name).tolist(), (column.name, order)
+
+
+@pytest.mark.parametrize("chunks", [[], [[]], [[3, 4]], [[3], [4, 5]], [[3], [], [4, None, 6]]])
+def test_a_column_is_read_whatever_its_chunks_are(chunks: list[list[int | None]]) -> None:
+    column = pa.chunked_array([pa.array(each, pa.int64()) for each in chunks], type=pa.int64())
+    found = stored_values(column)
+    expected = [value for each in chunks for value in each]
+    assert len(found) == len(expected)
+    assert [a for a, b in zip(found.tolist(), expected, strict=True) if b is not None] == [
+        value for value in expected if value is not None
+    ]
+    assert stored_values(column.slice(1)).tolist()[:1] == expected[1:2]
+
+
+@pytest.mark.parametrize("ops", [(), (3,), (3, 5), (5, 3), (5, 4, 3), (3, 5, 4)])
+def test_operations_are_put_in_order(ops: tuple[int, ...]) -> None:
+    table = by_op_index(operations_table([append(op, op, at=1) for op in ops]))
+    assert table.column("op_index").to_pylist() == sorted(ops)
+    assert table.column("offset").to_pylist() == sorted(ops)
+
+
+@pytest.mark.parametrize(
+    ("offset", "acks", "outcome", "status"),
+    [
+        (0, -1, "ok", "at"),
+        (0, 1, "ok", "at"),
+        (0, 0, "ok", "unknown"),
+        (2**62, -1, "ok", "at"),
+        (2**62 + 1, -1, "ok", "impossible"),
+        (-1, -1, "ok", "somewhere"),
+        (-2, -1, "ok", "impossible"),
+        (None, -1, "ok", "somewhere"),
+        (None, 0, "ok", "unknown"),
+        (None, -1, "fail", "failed"),
+        (None, -1, "info", "unknown"),
+    ],
+)
+def test_the_response_to_an_append_decides_what_is_known_of_it(
+    offset: int | None, acks: int, outcome: str, status: str
+) -> None:
+    found = arrays([replace(append(4, offset, at=1, acks=acks), outcome=outcome)])
+    number = {"at": 0, "somewhere": 1, "unknown": 2, "impossible": 2, "failed": 3}[status]
+    assert found.append_status.tolist() == [number]
+    assert found.odd_op.tolist() == ([4] if status == "impossible" else [])
+    assert found.append_res.tolist() == [2 if number < 2 else 2**61]
+
+
+def test_the_records_of_every_poll_have_a_first_row() -> None:
+    assert arrays([]).record_heads.tolist() == []
+    assert arrays([append(0, 0, at=1)]).record_heads.tolist() == []
+    assert arrays([read(0, 1, 5)]).record_heads.tolist() == [0]
+    calls = [read(0, 1, 5, 6), read(1, 3), read(2, 5, 5), read(3, 7, 5, 6)]
+    assert arrays(calls).record_heads.tolist() == [0, 2, 3]
+
+
+@pytest.mark.parametrize(("poll", "expected"), [(4, [9, 1]), (5, [0, 9]), (6, [0, 1])])
+def test_a_poll_returned_what_was_left_out_of_its_records(poll: int, expected: list[int]) -> None:
+    left_out = LeftOut(
+        start=np.array([9]), stop=np.array([10]), poll_op=np.array([poll]), poll_last=np.array([9])
+    )
+    assert (
+        arrays([read(4, 1, 7), read(5, 3, 7, 8)], left_out=left_out).poll_last.tolist() == expected
+    )
