@@ -69,6 +69,7 @@ BESIDE_NAMES = {
         "test_counted_transactions",
     ),
     "history": ("test_reading_of_histories",),
+    "log_checkers": ("test_combined_options",),
     "divergence": ("test_replica_anomalies", "test_replicas_by_definition"),
     "replicas": ("test_replica_anomalies",),
     "elections": _OF_ELECTIONS,

@@ -35,14 +35,16 @@ def test_times_are_seconds_with_three_decimals(time_ns: int | None, text: str) -
         (1_000, "1 us"),
         (1_001, "1 us"),
         (1_230, "1.23 us"),
+        (123_501, "124 us"),
         (999_000, "999 us"),
         (999_999, "1e+03 us"),
         (1_000_000, "1 ms"),
         (1_230_000, "1.23 ms"),
+        (1_235_001, "1.24 ms"),
         (999_999_999, "1e+03 ms"),
         (1_000_000_000, "1.00 s"),
         (1_000_000_001, "1.00 s"),
-        (12_345_678_901, "12.35 s"),
+        (12_345_000_001, "12.35 s"),
     ],
 )
 def test_a_length_of_time_has_the_largest_unit_that_is_not_above_it(

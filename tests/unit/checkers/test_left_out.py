@@ -76,3 +76,10 @@ def test_the_final_phase_reached_the_largest_end_and_the_end_of_the_last_range()
     assert LeftOut(final_end=5, final_stop=ints(3, 4)).final_reach == 5
     assert LeftOut(final_end=2, final_stop=ints(3, 4)).final_reach == 4
     assert (NOTHING.final_end, NOTHING.final_end_asked_ns, NOTHING.limit) == (-1, -1, 0)
+
+
+def test_nothing_is_left_out_unless_ranges_are_given() -> None:
+    assert not LeftOut(final_end=5)
+    assert LeftOut(final_end=5).covers(ints(0, 1)).tolist() == [False, False]
+    assert left_out([(2, 4)]).revealed_op.tolist() == []
+    assert left_out([(2, 4)]).final_reach == 0

@@ -212,15 +212,16 @@ def test_with_measures_times_of_acknowledgements_reads_and_requests_are_sent(
 # --- buckets ---
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
-def test_rows_go_to_the_buckets_of_their_offsets(order: tuple[int, ...]) -> None:
-    calls = [append(op, (0, 1, 12, 25)[at], at=1) for op, at in enumerate(order)]
-    _, parts = cut(calls, width=10)
-    found = {bucket: sorted(part.acked_offset.tolist()) for bucket, part in parts.items()}
-    assert found == {0: [0, 1], 1: [12], 2: [25]}
-    for part in parts.values():
-        placed = {op: (0, 1, 12, 25)[at] for op, at in enumerate(order)}
-        assert [placed[op] for op in part.acked_value.tolist()] == part.acked_offset.tolist()
+@pytest.mark.parametrize(
+    "offsets", [(0, 1, 12, 25), (25, 12, 1, 0), (12, 0, 25, 1), (25, 12, 1), (12, 13)]
+)
+def test_rows_go_to_the_buckets_of_their_offsets(offsets: tuple[int, ...]) -> None:
+    _, parts = cut([append(op, at, at=1) for op, at in enumerate(offsets)], width=10)
+    found = {bucket: sorted(claims(part, "acked")) for bucket, part in parts.items()}
+    assert found == {
+        bucket: sorted((at, op) for op, at in enumerate(offsets) if at // 10 == bucket)
+        for bucket in {at // 10 for at in offsets}
+    }
 
 
 def test_a_bucket_has_only_its_own_rows() -> None:
