@@ -213,3 +213,77 @@ def test_a_poll_returned_what_was_left_out_of_its_records(poll: int, expected: l
     assert (
         arrays([read(4, 1, 7), read(5, 3, 7, 8)], left_out=left_out).poll_last.tolist() == expected
     )
+
+
+def rows_of(history: PartitionHistory) -> list[tuple[int, int, int]]:
+    """Returns poll, offset and value of every record."""
+    columns = (history.record_poll, history.record_offset, history.record_value)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def test_records_of_several_polls_may_be_mixed() -> None:
+    """The row of poll 6 is between those of poll 5; offsets and positions in a poll grow nevertheless."""
+    calls = [replace(read(5, 9), records=((3, 0), (5, 1))), replace(read(6, 9), records=((0, 2),))]
+    records = records_table(calls).take(pa.array([0, 2, 1]))
+    history = read_history(operations_table(calls), records, ends_table(calls))
+    assert rows_of(history) == [(0, 3, 0), (0, 5, 1), (1, 0, 2)]
+    assert history.unordered_op.tolist() == []
+
+
+def test_records_at_one_offset_of_a_poll_are_ordered_by_value() -> None:
+    calls = [replace(read(5, 9), records=((0, 9), (0, 8), (1, 7)))]
+    history = arrays(calls)
+    assert rows_of(history) == [(0, 0, 8), (0, 0, 9), (0, 1, 7)]
+    assert history.unordered_op.tolist() == []
+
+
+def test_polls_in_order_have_no_unordered_records() -> None:
+    history = arrays([read(5, 9, 1, 2)])
+    for column in (history.unordered_op, history.unordered_offset, history.unordered_before):
+        assert column.tolist() == []
+
+
+@pytest.mark.parametrize("op", [0, 3])
+def test_log_ends_of_known_operations_count_though_their_rows_do_not_have_them(op: int) -> None:
+    """Operation 77 is not in the table of operations."""
+    calls = [
+        *(append(each, each, at=1) for each in range(op)),
+        Call(op=op, kind="latest", process=9, inv=5, res=6, offset=3),
+    ]
+    seen = ends_table(
+        [replace(calls[-1], offset=end, op=of) for end, of in ((3, op), (4, op), (5, 77))]
+    )
+    history = read_history(operations_table(calls), records_table(calls), seen)
+    assert history.end_op.tolist() == [op, op]
+    assert history.end_offset.tolist() == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "impossible"),
+    [
+        ((0, 2**62), ()),
+        ((-5, 0, 2**62), (-5,)),
+        ((0, 2**62, 2**62 + 1), (2**62 + 1,)),
+        ((-1,), (-1,)),
+        ((-1, 7, 2**63 - 1), (-1, 2**63 - 1)),
+    ],
+)
+def test_records_at_impossible_offsets_are_set_aside(
+    offsets: tuple[int, ...], impossible: tuple[int, ...]
+) -> None:
+    poll = replace(read(5, 9), records=tuple((offset, 1) for offset in offsets))
+    history = arrays([poll])
+    assert history.odd_offset.tolist() == list(impossible)
+    assert history.odd_op.tolist() == [5] * len(impossible)
+    assert history.record_offset.tolist() == [each for each in offsets if each not in impossible]
+
+
+@pytest.mark.parametrize(
+    ("end", "is_possible"), [(0, True), (2**62, True), (2**62 + 1, False), (-1, False), (-2, False)]
+)
+def test_impossible_log_ends_are_set_aside(end: int, is_possible: bool) -> None:
+    calls = [read(5, 9, end=end), Call(op=6, kind="latest", process=9, inv=9, res=10, offset=end)]
+    history = arrays(calls)
+    assert history.end_offset.tolist() == [end, end] * is_possible
+    assert history.odd_op.tolist() == [5, 6] * (not is_possible)
+    assert history.poll_end.tolist() == [end if is_possible else -1]
