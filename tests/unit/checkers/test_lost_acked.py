@@ -16,12 +16,15 @@ from checkers.kernels.findings import Finding
 from checkers.kernels.history import PartitionHistory, read_history
 from checkers.kernels.left_out import NOTHING, LeftOut
 from checkers.kernels.lost_acked import (
+    BEYOND_END,
     NOWHERE,
+    PASSED_OVER,
     FinalLog,
     LossReport,
     check_losses,
     final_log,
     merged,
+    passed_between_polls,
 )
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Validity
@@ -317,14 +320,15 @@ def test_a_record_that_was_read_and_may_be_beyond_the_final_reads_is_not_forgott
     assert judge_run(tables, RunContext()).validity == validity
 
 
+@pytest.mark.parametrize("offset", [1, None])
 @pytest.mark.parametrize(("log_end", "identifier"), [(2, "unseen"), (1, "lost-acked-write")])
 def test_what_the_last_leader_may_hold_beyond_the_final_reads_is_not_known_to_be_lost(
-    log_end: int, identifier: str
+    log_end: int, identifier: str, offset: int | None
 ) -> None:
     """Op 1 was acknowledged at offset 1, and the final reads ended at 1. The leader's log is longer, or is not."""
     log = replica(3, 1, log_end, hw=1, role="leader", cause="append")
     tables = run(
-        [append(0, 0, at=1), append(1, 1, at=3), *final_read(10, 0)],
+        [append(0, 0, at=1), append(1, offset, at=3), *final_read(10, 0)],
         states=[state(0, 1, [1, 2], epoch=0)],
         replicas=[log],
     )
@@ -348,3 +352,66 @@ def test_a_log_that_is_gone_has_lost_what_it_acknowledged_and_one_that_cannot_be
     (found,) = [one for one in judge_run(tables, context).anomalies if one.level == "durability"]
     assert found.id == identifier
     assert ("the log itself is gone" in found.sentence) is (identifier == "lost-acked-write")
+
+
+@pytest.mark.parametrize("offset", [0, None])
+@pytest.mark.parametrize(("invoked", "identifier"), [(903, "lost-acked-write"), (904, "unseen")])
+def test_what_was_acknowledged_when_the_final_end_was_requested_may_be_beyond_it(
+    offset: int | None, invoked: int, identifier: str
+) -> None:
+    """The final log end of 0 was requested at 905. The append was acknowledged before, or at that moment."""
+    (found,) = checked([append(1, offset, at=invoked), *final_read(10)]).findings
+    assert found.id == identifier
+    if identifier == "lost-acked-write":
+        assert found.other.tolist() == [NOWHERE if offset is None else BEYOND_END]
+
+
+def test_a_final_read_of_another_record_at_offset_0_is_a_witness() -> None:
+    calls = [append(1, 0, at=1), append(2, 0, at=1), read(9, 20, 2, end=1, final=True)]
+    loss = losses(calls, "lost-acked-write")
+    assert loss is not None
+    assert (loss.first.tolist(), loss.other.tolist()) == ([1], [PASSED_OVER])
+    loss = losses([append(1, 0, at=1), read(9, 20, 2, end=1, final=True)], "lost-acked-write")
+    assert loss is not None
+    assert (loss.second.tolist(), loss.other.tolist()) == ([9], [PASSED_OVER])
+
+
+def test_an_empty_log_is_read_completely_if_its_end_was_seen() -> None:
+    final = final_log(history([append(0, None, at=1), *final_read(10)]))
+    assert (final.end_offset, final.is_complete) == (0, True)
+    final = final_log(history([append(0, None, at=1)]))
+    assert (final.end_offset, final.is_complete) == (-1, False)
+
+
+def test_final_reads_went_over_what_they_passed_without_a_record() -> None:
+    calls = [read(5, 1, 7, final=True), replace(read(6, 3, 8, start=5, end=6, final=True))]
+    final = final_log(history(calls), passed=(ints(1), ints(5)))
+    assert (ranges(final), final.is_complete) == ([(0, 6)], True)
+    assert ranges(final_log(history(calls), passed=(ints(2), ints(4)))) == [(0, 1), (2, 4), (5, 6)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (read(5, 1, 7), read(6, 3, start=4), [(1, 4)]),
+        (read(5, 1, 7, 8), read(6, 3, start=4), [(2, 4)]),
+        (read(5, 1), read(6, 3, start=4), [(0, 4)]),
+        # It ended at 2.
+        (read(5, 1, 7), read(6, 2, start=4), [(1, 4)]),
+        (read(5, 1, 7), replace(read(6, 1, start=4), res=5), []),
+        # Nothing lies between them.
+        (read(5, 1, 7), read(6, 3, start=1), []),
+        (read(5, 1, 7), read(6, 3, start=0), []),
+        (replace(read(5, 1), position=-1), read(6, 3, start=4), []),
+        # They are of two processes.
+        (read(5, 1, 7), replace(read(6, 3, start=4), process=1), []),
+    ],
+)
+def test_a_consumer_passed_over_what_is_between_two_polls(
+    first: Call, second: Call, expected: list[tuple[int, int]]
+) -> None:
+    calls = [replace(call, final=True) for call in (first, second)]
+    start, stop = passed_between_polls(history(calls), operations_table(calls))
+    assert list(zip(start.tolist(), stop.tolist(), strict=True)) == expected
+    calls[0] = replace(calls[0], final=False)
+    assert passed_between_polls(history(calls), operations_table(calls))[0].tolist() == []

@@ -320,6 +320,8 @@ def slow(
         # A fault begins, or the run ends, before the limit.
         ({"quiet": 60}, [True]),
         ({"quiet": 59}, []),
+        ({"quiet": 60, "perhaps": True}, [False]),
+        ({"end": 60, "perhaps": True}, [False]),
         ({"end": 60}, [True]),
         ({"end": 59}, []),
         ({"tried": False}, []),
@@ -420,6 +422,7 @@ def test_the_20_slowest_recoveries_are_in_the_coverage() -> None:
         ([], 0),
         ([append(0, 0, at=1)], 2),
         ([replace(append(0, None, at=1), outcome="info", res=None)], 1),
+        ([replace(append(0, None, at=0), outcome="info", res=None)], 0),
         ([append(0, 0, at=1), replace(append(1, None, at=9), outcome="info", res=None)], 9),
         ([append(0, 0, at=1), replace(append(1, None, at=1), outcome="info", res=None)], 2),
         ([append(0, 0, at=1), read(1, 20)], 21),
