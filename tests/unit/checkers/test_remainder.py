@@ -201,23 +201,23 @@ def test_every_log_end_is_kept_if_that_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("points", "suspects", "start", "expected"),
     [
-        # Append 0 is the last that began at or below offset 0; append 1 proves offset 0 first, by being at 1.
-        ([0], [], 0, [0, 1]),
-        ([1], [], 0, [0, 1]),
-        ([2], [], 0, [0, 2]),
-        ([3], [], 0, [0]),
+        # Append 10 is the last that began at or below offset 0; append 11 proves offset 0 first, by being at 1.
+        ([0], [], 0, [10, 11]),
+        ([1], [], 0, [10, 11]),
+        ([2], [], 0, [10, 12]),
+        ([3], [], 0, [10]),
         # Without the suspects the next best ones count.
-        ([1], [1], 0, [0, 1, 2]),
-        ([0], [], 1, [1]),
-        ([1], [], 1, [1]),
-        ([1], [], 2, [2]),
+        ([1], [1], 0, [10, 11, 12]),
+        ([0], [], 1, [11]),
+        ([1], [], 1, [11]),
+        ([1], [], 2, [12]),
     ],
 )
 def test_appends_are_kept_that_prove_most_about_a_point(
     points: list[int], suspects: list[int], start: int, expected: list[int]
 ) -> None:
-    """Append 0 began at 20 ns; appends 1 and 2 ended at 6 and 16 ns."""
-    calls = [append(0, 0, at=20), append(1, 1, at=5), append(2, 2, at=15)]
+    """Append 10 began at 20 ns; appends 11 and 12 ended at 6 and 16 ns."""
+    calls = [append(10, 0, at=20), append(11, 1, at=5), append(12, 2, at=15)]
     rules = Rules(log_start_offset=start)
     assert ops(calls, rules, points=points, offsets=suspects) == expected
 
