@@ -17,8 +17,11 @@ from checkers.kernels.history import PartitionHistory, read_history
 from checkers.kernels.left_out import NOTHING, LeftOut
 from checkers.kernels.lost_acked import (
     BEYOND_END,
+    LOG_GONE,
     NOWHERE,
     PASSED_OVER,
+    REUSED,
+    UNKNOWN,
     FinalLog,
     LossReport,
     check_losses,
@@ -363,17 +366,18 @@ def test_what_was_acknowledged_when_the_final_end_was_requested_may_be_beyond_it
     (found,) = checked([append(1, offset, at=invoked), *final_read(10)]).findings
     assert found.id == identifier
     if identifier == "lost-acked-write":
-        assert found.other.tolist() == [NOWHERE if offset is None else BEYOND_END]
+        # Numbers of NOWHERE and BEYOND_END.
+        assert found.other.tolist() == [4 if offset is None else 2]
 
 
 def test_a_final_read_of_another_record_at_offset_0_is_a_witness() -> None:
     calls = [append(1, 0, at=1), append(2, 0, at=1), read(9, 20, 2, end=1, final=True)]
     loss = losses(calls, "lost-acked-write")
     assert loss is not None
-    assert (loss.first.tolist(), loss.other.tolist()) == ([1], [PASSED_OVER])
+    assert (loss.first.tolist(), loss.other.tolist()) == ([1], [0])
     loss = losses([append(1, 0, at=1), read(9, 20, 2, end=1, final=True)], "lost-acked-write")
     assert loss is not None
-    assert (loss.second.tolist(), loss.other.tolist()) == ([9], [PASSED_OVER])
+    assert (loss.second.tolist(), loss.other.tolist()) == ([9], [0])
 
 
 def test_an_empty_log_is_read_completely_if_its_end_was_seen() -> None:
@@ -415,3 +419,8 @@ def test_a_consumer_passed_over_what_is_between_two_polls(
     assert list(zip(start.tolist(), stop.tolist(), strict=True)) == expected
     calls[0] = replace(calls[0], final=False)
     assert passed_between_polls(history(calls), operations_table(calls))[0].tolist() == []
+
+
+def test_each_way_in_which_a_record_is_gone_has_its_number() -> None:
+    ways = (PASSED_OVER, REUSED, BEYOND_END, UNKNOWN, NOWHERE, LOG_GONE)
+    assert ways == (0, 1, 2, 3, 4, 5)
