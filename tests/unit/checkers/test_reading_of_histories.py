@@ -287,3 +287,15 @@ def test_impossible_log_ends_are_set_aside(end: int, is_possible: bool) -> None:
     assert history.end_offset.tolist() == [end, end] * is_possible
     assert history.odd_op.tolist() == [5, 6] * (not is_possible)
     assert history.poll_end.tolist() == [end if is_possible else -1]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_poll_that_returned_everything_in_the_wrong_order_is_put_in_order(
+    order: tuple[int, int],
+) -> None:
+    calls = [replace(read(5, 9), records=((1, 7), (0, 8)))]
+    records = records_table(calls).take(pa.array(order))
+    history = read_history(operations_table(calls), records, ends_table(calls))
+    assert rows_of(history) == [(0, 0, 8), (0, 1, 7)]
+    assert history.unordered_op.tolist() == [5]
+    assert (history.unordered_offset.tolist(), history.unordered_before.tolist()) == ([0], [1])
