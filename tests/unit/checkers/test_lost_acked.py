@@ -16,12 +16,8 @@ from checkers.kernels.findings import Finding
 from checkers.kernels.history import PartitionHistory, read_history
 from checkers.kernels.left_out import NOTHING, LeftOut
 from checkers.kernels.lost_acked import (
-    BEYOND_END,
-    LOG_GONE,
+    NO_RANGES,
     NOWHERE,
-    PASSED_OVER,
-    REUSED,
-    UNKNOWN,
     FinalLog,
     LossReport,
     check_losses,
@@ -60,7 +56,8 @@ def checked(
     }
     elections = Elections(**nothing, elr_on=False)
     reader = ClaimReader(history, operations, records, elections)
-    return check_losses(history, facts, elections, reader, log_start_offset=log_start)
+    more = {"log_start_offset": log_start} if log_start else {}
+    return check_losses(history, facts, elections, reader, **more)
 
 
 def ints(*values: int) -> Any:
@@ -391,6 +388,8 @@ def test_final_reads_went_over_what_they_passed_without_a_record() -> None:
     calls = [read(5, 1, 7, final=True), replace(read(6, 3, 8, start=5, end=6, final=True))]
     final = final_log(history(calls), passed=(ints(1), ints(5)))
     assert (ranges(final), final.is_complete) == ([(0, 6)], True)
+    assert [column.tolist() for column in NO_RANGES] == [[], []]
+    assert ranges(final_log(history(calls), passed=NO_RANGES)) == [(0, 1), (5, 6)]
     assert ranges(final_log(history(calls), passed=(ints(2), ints(4)))) == [(0, 1), (2, 4), (5, 6)]
 
 
@@ -421,6 +420,22 @@ def test_a_consumer_passed_over_what_is_between_two_polls(
     assert passed_between_polls(history(calls), operations_table(calls))[0].tolist() == []
 
 
-def test_each_way_in_which_a_record_is_gone_has_its_number() -> None:
-    ways = (PASSED_OVER, REUSED, BEYOND_END, UNKNOWN, NOWHERE, LOG_GONE)
-    assert ways == (0, 1, 2, 3, 4, 5)
+def test_an_append_whose_offset_another_one_got_is_lost_without_final_reads_too() -> None:
+    loss = losses([append(1, 0, at=1), append(2, 0, at=3)], "lost-acked-write")
+    assert loss is not None
+    # The number of REUSED.
+    assert (loss.first.tolist(), loss.second.tolist(), loss.other.tolist()) == ([1], [2], [1])
+
+
+def test_final_reads_have_to_begin_at_offset_0_unless_the_log_starts_later() -> None:
+    given = history([read(5, 1, 7, start=1, end=2, final=True)])
+    assert final_log(given).is_complete is False
+    assert final_log(given, log_start_offset=1).is_complete is True
+
+
+def test_a_record_is_there_wherever_it_is_read_unless_producers_send_twice() -> None:
+    """The final read shows both records, each at the offset of the other one."""
+    calls = [append(0, 1, at=1), append(1, 0, at=1), *final_read(10, 0, 1)]
+    assert final_log(history(calls)).present.tolist() == [True, True]
+    assert final_log(history(calls), sent_twice=True).present.tolist() == [False, False]
+    assert [each.id for each in checked(calls).findings] == []

@@ -9,7 +9,7 @@ from checkers.kernels.facts import derive_facts
 from checkers.kernels.history import read_history
 from checkers.kernels.left_out import LeftOut
 from checkers.kernels.linearizability import check_tables
-from checkers.kernels.real_time import check_real_time
+from checkers.kernels.real_time import check_real_time, not_after, not_before
 from tests.anomalies.runs import Call, append, read
 from tests.property.brute_force import ends_table, operations_table, records_table
 
@@ -148,3 +148,31 @@ def test_of_two_contradictions_of_one_poll_the_larger_one_is_reported() -> None:
         append(3, 2, at=20),
     ]
     assert found(calls, "late-insert") == [("late-insert", 9, 3)]
+
+
+@pytest.mark.parametrize("sent_twice", [None, False, True])
+def test_a_record_that_was_read_is_that_of_its_append_unless_producers_send_twice(
+    sent_twice: bool | None,
+) -> None:
+    """Op 1 succeeded before op 2 was sent, and was read behind it. Op 3 was read at offsets 2 and 3."""
+    calls = [
+        append(1, None, at=1),
+        append(2, 0, at=5),
+        append(3, 2, at=7),
+        read(9, 20, 2, 1, 3, 3),
+    ]
+    history = read_history(operations_table(calls), records_table(calls), ends_table(calls))
+    facts, _ = derive_facts(history)
+    more = {} if sent_twice is None else {"sent_twice": sent_twice}
+    after = not_after(history, facts, **more)[0]
+    order, _ = not_before(history, facts, **more)
+    inversions = [each.id for each in check_real_time(history, facts, **more)]
+    places = sorted(zip(order.op.tolist(), order.offset.tolist(), strict=True))
+    if sent_twice:
+        assert after.op.tolist() == [2, 3]
+        assert places == [(1, 1), (2, 0), (3, 2), (3, 3)]
+        assert inversions == []
+    else:
+        assert after.op.tolist() == [2, 3, 1]
+        assert places == [(1, 1), (2, 0), (3, 2)]
+        assert inversions == ["order-inversion"]
