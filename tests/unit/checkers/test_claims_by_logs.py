@@ -169,6 +169,18 @@ def test_a_follower_whose_log_is_not_recorded_may_have_responded_to_a_poll(
     assert claim(calls, logs, 5, 0) == expected
 
 
+def test_no_follower_responded_to_a_poll_whose_leader_epoch_is_known() -> None:
+    """Nor is anything of an operation known that is not in the table of operations."""
+    calls = [append(0, 0, at=1), replace(read(5, 9, end=1), epoch=0)]
+    logs = [
+        leads(1, 1, 1, hw=0, epoch=0),
+        leads(4, 1, 1, hw=1, epoch=0, cause="high-watermark"),
+        replica(5, 2, 1, cause="replicate"),
+    ]
+    assert claim(calls, logs, 5, 0) == (0, 0, 4, 4, 0)
+    assert claim(calls, logs, 77, 0) == (0, 0, 4, 4, 0)
+
+
 def test_only_a_leader_responds_to_a_question_for_the_log_end() -> None:
     asked = Call(op=5, kind="latest", process=9, inv=8, res=9, offset=1)
     logs = [
