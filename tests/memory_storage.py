@@ -83,8 +83,13 @@ class MemoryStorage:
 
     def fsync_dir(self, directory):
         self._call("fsync_dir", directory)
-        for path in [path for path in self._durable_names if path.rpartition("/")[0] == directory]:
-            del self._durable_names[path]
+        folders = {path.rpartition("/")[0] for path in self._names}
+        for path in list(self._durable_names):
+            folder = path.rpartition("/")[0]
+            # A directory is removed with its last file.
+            is_gone = folder not in folders and folder.rpartition("/")[0] == directory
+            if folder == directory or (folder and is_gone):
+                del self._durable_names[path]
         for path, file in self._names.items():
             if path.rpartition("/")[0] == directory:
                 self._durable_names[path] = file

@@ -256,7 +256,7 @@ class Device:
             )
             since = last.journal_sequence if last is not None else 0
             changed = self.profile == "ext4" or any(
-                entry.sequence > since and entry.touches(path) for entry in self.journal
+                entry.sequence > since and self._changes(entry, path) for entry in self.journal
             )
         if changed:
             return self._sequence
@@ -273,6 +273,14 @@ class Device:
             if len(inode.data) != last.size or inode.cut_sequence > since:
                 return True
         return any(entry.inode is inode and entry.sequence > since for entry in self.journal)
+
+    def _changes(self, entry: JournalEntry, directory: str) -> bool:
+        """Whether an entry changes a directory: a name in it, or one of a directory in it that is gone with it."""
+        if entry.touches(directory):
+            return True
+        folder = parent(entry.path)
+        is_in_it = entry.kind in ("unlink", "rename") and folder and parent(folder) == directory
+        return bool(is_in_it) and not self._folder_exists(folder)
 
     def _folder_exists(self, path: str) -> bool:
         """Whether a directory exists; it is removed with its last file."""
@@ -381,7 +389,7 @@ class Device:
         if sync.inode is not None:
             return [e for e in before if e.kind == "truncate" and e.inode is sync.inode]
         # Earlier renames of the file are included, or it would appear under two names.
-        moved = [e for e in before if e.touches(sync.path)]
+        moved = [e for e in before if self._changes(e, sync.path)]
         inodes = {id(entry.inode): entry.sequence for entry in moved}
         return [
             e for e in before if e.kind != "truncate" and e.sequence <= inodes.get(id(e.inode), 0)

@@ -128,6 +128,24 @@ def test_an_fsync_of_one_file_makes_an_earlier_unlink_of_another_durable_on_a_jo
         assert ("f" in cut(disk)) is back
 
 
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize(("synced", "is_back"), [("d", False), ("d/e", True)])
+def test_that_a_folder_is_gone_is_durable_once_its_parent_is_synced(
+    profile: str, synced: str, is_back: bool
+) -> None:
+    """A folder is removed with its last file. Near miss: the folder itself cannot be synced any more."""
+    disk = disk_of(profile)
+    for path in ("d/e/f", "d/e/g", "d/h"):
+        disk.append(path, b"x")
+        disk.fsync_blocking(path)
+    for folder in ("d/e", "d", ""):
+        disk.fsync_dir(folder)
+    for path in ("d/e/f", "d/e/g"):
+        disk.remove(path)
+    disk.fsync_dir(synced)
+    assert sorted(cut(disk)) == (["d/e/f", "d/e/g", "d/h"] if is_back else ["d/h"])
+
+
 def test_an_fsync_of_another_file_commits_a_truncation_and_not_the_data_after_it() -> None:
     for profile, expected in (("ext4", b"0123"), ("posix-strict", b"0123456789")):
         disk = disk_of(profile)

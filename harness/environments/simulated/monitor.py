@@ -301,7 +301,9 @@ class InvariantMonitor:
         self, state: PartitionState, replicas: list[tuple[BrokerNode, Partition, Log]]
     ) -> None:
         """Checks INV-11 if every replica can be seen, and the controller still counts on one of them."""
-        if len(replicas) < len(state.replicas) or not (state.isr or state.elr):
+        seen = {broker.node_id for broker, _, _ in replicas}
+        # A broker that has to delete its replica may still have it.
+        if not seen >= {*state.replicas} or not (state.isr or state.elr):
             return
         committed = self._committed.get(state.name, _NOTHING)
         check_invariant(

@@ -163,6 +163,16 @@ def test_committed_records_that_no_replica_has_break_inv_11() -> None:
     assert violation(monitor) == "INV-11"
 
 
+def test_a_replica_that_is_to_be_deleted_does_not_stand_for_one_that_is_down() -> None:
+    """Only broker 3 is left, which has everything and cannot be seen."""
+    cluster = Cluster(log_of(1, 1, 2), log_of(1, 1, 2), committed_end=3)
+    monitor = InvariantMonitor(cluster)
+    monitor.check()
+    cluster.become(replicas=(3,), isr=(3,), leader=3, leader_epoch=3, partition_epoch=6)
+    cluster.logs = {"b1": log_of(1, 1, 1), "b2": log_of(1)}
+    monitor.check()
+
+
 @pytest.mark.parametrize("profile", ["kafka-4.0", "kafka-4.1"])
 def test_a_leader_that_counts_on_too_few_breaks_inv_3_in_every_profile(profile: str) -> None:
     cluster = Cluster(log_of(), log_of(), profile=profile)

@@ -198,6 +198,15 @@ def test_a_deleted_log_is_gone_with_its_checkpoints_and_its_topic_id_last():
     assert OffsetCheckpoint(storage, HIGH_WATERMARKS).read() == {}
 
 
+def test_a_deleted_log_does_not_come_back_with_a_power_cut():
+    storage = MemoryStorage()
+    manager = start(storage)
+    append(manager, "a").flush_blocking()
+    manager.delete("t", 0)
+    storage.power_cut()
+    assert start(storage).get("t", 0) is None
+
+
 def test_checkpoints_of_deleted_logs_are_not_used_for_new_ones():
     storage = MemoryStorage()
     manager = start(storage)
