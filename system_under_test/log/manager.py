@@ -309,8 +309,8 @@ class LogManager:
         if log.first_dirty_offset:
             self._write_first_dirty_offsets(directory)
         remove_log_files(self._storage, log_path(directory, key))
-        # Otherwise a power cut may bring the log back when the next one is in another directory already. Kafka makes
-        # it durable as well that a log which it deletes has another name (`LogManager.asyncDelete`).
+        # Otherwise a power cut may bring the log back when the next one is in another directory already. Kafka too
+        # makes it durable that a log which it deletes has another name (`LogManager.asyncDelete`).
         self._storage.fsync_dir(directory.name)
         self._write_recovery_points(directory)
         self._write_high_watermarks(directory)
