@@ -25,6 +25,7 @@ import random
 import sys
 from pathlib import Path
 
+from tests.checker_mutants.explained import explanation_of, read_explanations
 from tests.checker_mutants.mutants import REQUIRED, ROOT, Mutant, mutants_of
 from tests.checker_mutants.outcome import Outcomes
 from tests.checker_mutants.report import print_report, print_survivors
@@ -36,7 +37,7 @@ RESULTS = ROOT / ".checker-mutants" / "results.jsonl"
 
 def main(arguments: list[str] | None = None) -> int:
     """Judges mutants and prints what became of them."""
-    options = _parser().parse_args(arguments)
+    options = parsed(arguments)
     chosen = _chosen_modules(options.only)
     if not chosen:
         print(
@@ -48,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     all_mutants = [mutant for module in chosen for mutant in mutants_of(module)]
     mutants = [one for one in all_mutants if options.all_kinds or one.kind in REQUIRED]
     if not (options.report or options.list_survivors):
-        wanted = _wanted(mutants, outcomes, options)
+        wanted = wanted_mutants(mutants, outcomes, options)
         choice = Choice(seconds_max=options.seconds, is_thorough=options.thorough)
         try:
             judge_all(
@@ -62,6 +63,11 @@ def main(arguments: list[str] | None = None) -> int:
     if options.list_survivors:
         return print_survivors(mutants, outcomes)
     return print_report(mutants, outcomes)
+
+
+def parsed(arguments: list[str] | None) -> argparse.Namespace:
+    """Returns the options that the arguments give."""
+    return _parser().parse_args(arguments)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -95,6 +101,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="judge again what survived, with every test that executes its line",
     )
+    parser.add_argument(
+        "--unexplained",
+        action="store_true",
+        help="judge nothing again that explained.toml explains",
+    )
     parser.add_argument("--report", action="store_true", help="judge nothing, print the table")
     parser.add_argument(
         "--list-survivors",
@@ -118,8 +129,11 @@ def _chosen_modules(only: list[str]) -> list[str]:
     return list(dict.fromkeys(m for wanted in only for m in found if is_of(m, wanted)))
 
 
-def _wanted(mutants: list[Mutant], outcomes: Outcomes, options: argparse.Namespace) -> list[Mutant]:
+def wanted_mutants(
+    mutants: list[Mutant], outcomes: Outcomes, options: argparse.Namespace
+) -> list[Mutant]:
     """Returns the mutants to judge now."""
+    explanations = read_explanations() if options.unexplained else []
     wanted = []
     for mutant in mutants:
         outcome = outcomes.get(mutant)
@@ -129,6 +143,7 @@ def _wanted(mutants: list[Mutant], outcomes: Outcomes, options: argparse.Namespa
             is_wanted = not outcome.is_killed and (
                 options.survivors or (options.thorough and not outcome.thorough)
             )
+            is_wanted = is_wanted and explanation_of(mutant, explanations) is None
         if is_wanted:
             wanted.append(mutant)
     if options.sample is not None and options.sample < len(wanted):

@@ -9,6 +9,7 @@ from threading import Event
 
 import pytest
 
+from tests.checker_mutants.__main__ import parsed, wanted_mutants
 from tests.checker_mutants.children import run_in_child
 from tests.checker_mutants.explained import Explanation, read_explanations
 from tests.checker_mutants.known import known_mutants
@@ -104,6 +105,21 @@ def test_an_explanation_may_be_about_one_of_several_equal_changes_of_a_line() ->
     assert [explanation.is_about(mutant) for mutant in mutants] == [True, True]
     second = replace(explanation, repetition=1)
     assert [second.is_about(mutant) for mutant in mutants] == [False, True]
+
+
+def test_what_is_explained_can_be_left_out_when_survivors_are_judged_again(tmp_path: Path) -> None:
+    explanation = next(each for each in read_explanations() if each.repetition is None)
+    mutants = mutants_of(explanation.module)
+    outcomes = Outcomes(tmp_path / "results.jsonl", [explanation.module], tmp_path / "judged.jsonl")
+    for mutant in mutants:
+        source = source_of(explanation.module)
+        outcomes.add(Outcome(source=source, mutant=mutant.name, ending="survived"))
+    again = wanted_mutants(mutants, outcomes, parsed(["--survivors"]))
+    assert again == mutants
+    left = wanted_mutants(mutants, outcomes, parsed(["--survivors", "--unexplained"]))
+    assert left and not any(explanation.is_about(mutant) for mutant in left)
+    explained = [mutant for mutant in mutants if mutant not in left]
+    assert {mutant.change for mutant in explained} >= {*explanation.changes}
 
 
 def test_known_mutants_are_killed_and_unchanged_code_survives() -> None:
