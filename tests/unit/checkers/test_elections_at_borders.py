@@ -1,0 +1,197 @@
+"""Elections and lost records at the first and the last value for which something is true."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checkers.kernels.elections import Claims, Election, Elections, Written
+from checkers.kernels.unclean_elections import Alone
+from tests.anomalies.runs import broker, leads, state, table
+
+Row = dict[str, Any]
+FOREVER_NS = 2**61
+ANY_EPOCH = 2**31
+UNEXCUSED, UNDECIDED, EXCUSED = 0, 1, 2
+
+
+def ints(*values: int) -> Any:
+    return np.array(values, dtype=np.int64)
+
+
+def claims(**columns: list[int]) -> Claims:
+    """Records of unknown epochs and times, but for what the columns give."""
+    count = max(len(values) for values in columns.values())
+    unknown = {
+        "offset": 0,
+        "low_epoch": -1,
+        "high_epoch": ANY_EPOCH,
+        "from_ns": -FOREVER_NS,
+        "by_ns": FOREVER_NS,
+        "epoch": -1,
+    }
+    values = {name: np.full(count, value, dtype=np.int64) for name, value in unknown.items()}
+    return Claims(**(values | {name: ints(*column) for name, column in columns.items()}))
+
+
+def elections_of(
+    states: list[Row],
+    replicas: list[Row] | None = None,
+    brokers: list[Row] | None = None,
+    *,
+    elr_on: bool = False,
+    **more: Any,
+) -> Elections:
+    return Elections(
+        table("partition_states", states),
+        table("replica_states", replicas or []),
+        table("broker_states", brokers or []),
+        table("faults", []),
+        elr_on=elr_on,
+        **more,
+    )
+
+
+# --- what is known of records ---
+
+
+def test_a_record_is_torn_if_one_of_several_known_epochs_wrote_it() -> None:
+    found = claims(low_epoch=[1, 1, 1, -1], high_epoch=[1, 2, ANY_EPOCH, 0])
+    assert found.is_torn.tolist() == [False, True, False, True]
+
+
+def test_unknown_times_stay_unknown_when_claims_are_moved() -> None:
+    first = [-FOREVER_NS, -FOREVER_NS + 1, 5, FOREVER_NS]
+    found = claims(from_ns=first, by_ns=first)
+    assert found.is_timeless.tolist() == [True, False, False, False]
+    moved = found.moved(-2, 3)
+    assert moved.from_ns.tolist() == [-FOREVER_NS, -FOREVER_NS - 1, 3, FOREVER_NS]
+    assert moved.by_ns.tolist() == [-FOREVER_NS, -FOREVER_NS + 4, 8, FOREVER_NS]
+
+
+def test_stamps_show_which_epoch_wrote_at_which_offset() -> None:
+    written = Written.of(ints(1, 0, -1, 1, 0, 1, 0), ints(3, 2, 4, 3, 5, 5, 2))
+    pairs = [*zip(written.epoch.tolist(), written.offset.tolist(), strict=True)]
+    assert pairs == [(0, 2), (0, 5), (1, 3), (1, 5)]
+    offsets = ints(2, 3, 4, 5)
+    assert written.at(0, offsets).tolist() == [True, False, False, True]
+    assert written.at(1, offsets).tolist() == [False, True, False, True]
+    assert written.at(2, offsets).tolist() == [False] * 4
+    nothing = Written.of(ints(-1), ints(2))
+    assert len(nothing.epoch) == 0
+    assert nothing.at(0, offsets).tolist() == [False] * 4
+
+
+# --- what faults destroyed ---
+
+
+def outcomes_alone(lost: Claims, alone: Alone, *, was_in_isr: bool = True) -> list[int]:
+    """Returns what an election without a flag at 70, in epoch 3, means for records that it lost."""
+    found = elections_of([])
+    found.elections = [
+        Election(
+            at_ns=70,
+            leader=1,
+            leader_epoch=3,
+            is_flagged=False,
+            was_in_isr=was_in_isr,
+            alone=(alone,),
+        )
+    ]
+    return found.fates(lost).outcome.tolist()
+
+
+@pytest.mark.parametrize(
+    ("from_ns", "by_ns", "expected"),
+    [
+        (14, 14, UNEXCUSED),
+        (14, 15, UNDECIDED),
+        (15, 15, UNDECIDED),
+        (19, 20, UNDECIDED),
+        (20, 20, EXCUSED),
+        (60, 60, EXCUSED),
+        (60, 61, UNDECIDED),
+        (61, 61, UNEXCUSED),
+        (20, FOREVER_NS, EXCUSED),
+        (61, FOREVER_NS, EXCUSED),
+    ],
+)
+def test_a_fault_explains_the_loss_of_what_was_established_before_it_was_over(
+    from_ns: int, by_ns: int, expected: int
+) -> None:
+    """Broker 1 was certainly alone since 20 and perhaps since 15. The fault was over at 60."""
+    alone = Alone(since_ns=20, perhaps_since_ns=15, until_ns=60)
+    lost = claims(low_epoch=[2], high_epoch=[2], epoch=[2], from_ns=[from_ns], by_ns=[by_ns])
+    assert outcomes_alone(lost, alone) == [expected]
+
+
+def test_a_record_of_an_unknown_epoch_may_be_older_than_the_fault() -> None:
+    alone = Alone(since_ns=20, perhaps_since_ns=15, until_ns=60)
+    lost = claims(high_epoch=[2, ANY_EPOCH], epoch=[2, 2], from_ns=[61, 61], by_ns=[61, 61])
+    assert outcomes_alone(lost, alone) == [UNEXCUSED, UNDECIDED]
+
+
+def test_a_fault_that_may_have_destroyed_something_excuses_nothing() -> None:
+    alone = Alone(since_ns=FOREVER_NS, perhaps_since_ns=15, until_ns=60)
+    lost = claims(
+        low_epoch=[2, 2],
+        high_epoch=[2, 2],
+        epoch=[2, 2],
+        from_ns=[20, FOREVER_NS],
+        by_ns=[30, FOREVER_NS],
+    )
+    assert outcomes_alone(lost, alone, was_in_isr=False) == [UNDECIDED, UNDECIDED]
+
+
+# --- what decides whether elections are checked, and where the log ends ---
+
+FLAGGED = [state(0, 1, [1, 2, 3], epoch=0), state(300, 3, [3], epoch=1, flagged=True)]
+"""Broker 3 was elected although brokers 1 and 2 did nothing but register once."""
+
+
+@pytest.mark.parametrize(
+    ("registered", "more", "is_lawful"),
+    [
+        ([1], {"elr_on": True}, False),
+        ([1, 2], {"elr_on": True, "unclean_election_enabled": False}, False),
+        ([1], {"elr_on": True, "unclean_election_enabled": True}, True),
+        ([1], {"elr_on": False}, True),
+        ([], {"elr_on": True}, True),
+    ],
+)
+def test_a_flag_is_checked_with_elr_if_any_broker_state_is_recorded(
+    registered: list[int], more: dict[str, bool], is_lawful: bool
+) -> None:
+    brokers = [broker(0, each, "registered", clean=True) for each in registered]
+    assert [e.is_lawful for e in elections_of(FLAGGED, [], brokers, **more).elections] == [
+        True,
+        is_lawful,
+    ]
+
+
+def test_without_a_leader_and_without_epochs_the_last_look_at_a_leader_shows_the_log_end() -> None:
+    looks = [leads(15, 1, 2, epoch=-1, cause="observed")]
+    assert elections_of([state(20, -1, [1], epoch=0)], looks).settled_end_offset == 2
+
+
+@pytest.mark.parametrize(
+    ("replicas", "is_gone"),
+    [([[1], []], True), ([[1], [], [1]], False), ([[]], False), ([[], []], False), ([[1]], False)],
+)
+def test_a_log_is_gone_if_it_had_replicas_and_has_none_at_the_end(
+    replicas: list[list[int]], is_gone: bool
+) -> None:
+    states = [
+        state(10 * at, 1, each, epoch=0, replicas=each) for at, each in enumerate(replicas, 1)
+    ]
+    assert elections_of(states).log_is_gone is is_gone
+
+
+def test_clocks_agree_unless_an_error_is_given() -> None:
+    """A record was established at 9, one before the flagged election at 10, or one after it."""
+    lost = claims(from_ns=[9, 11], by_ns=[9, 11])
+    states = [state(0, 1, [1, 2], epoch=0), state(10, 2, [2], epoch=1, flagged=True)]
+    assert elections_of(states).fates(lost).outcome.tolist() == [EXCUSED, UNEXCUSED]
+    found = elections_of(states, clock_error_ns=1).fates(lost)
+    assert found.outcome.tolist() == [EXCUSED, UNDECIDED]
+    assert found.election.tolist() == [1, 1]

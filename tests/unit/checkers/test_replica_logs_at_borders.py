@@ -1,0 +1,144 @@
+"""What recorded replicas' logs show at the first and the last moment at which it is true."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checkers.kernels.replica_logs import Elected, Moment, Records, ReplicaLogs
+from tests.anomalies.runs import leads, replica, table
+
+Row = dict[str, Any]
+FOREVER_NS = 2**61
+
+
+def logs_of(*rows: Row, **more: Any) -> ReplicaLogs:
+    return ReplicaLogs(table("replica_states", list(rows)), **more)
+
+
+def ints(*values: int) -> Any:
+    return np.array(values, dtype=np.int64)
+
+
+def records(*rows: tuple[int, int, int, int]) -> Records:
+    """Each with its offset, its smallest and largest epoch, and when it was established."""
+    offset, low, high, by = (ints(*column) for column in zip(*rows, strict=True))
+    return Records(offset=offset, low_epoch=low, high_epoch=high, by_ns=by)
+
+
+# --- which logs are recorded ---
+
+
+@pytest.mark.parametrize(
+    ("rows", "hidden"),
+    [
+        # The log is empty, or nobody led before: the record begins with the creation of the log.
+        ([replica(5, 2, 0, epoch=3, cause="load"), replica(9, 2, 1, epoch=3)], [False] * 4),
+        ([replica(5, 2, 2, epoch=0), replica(9, 2, 3, epoch=1)], [False] * 4),
+        ([replica(5, 2, 1, epoch=1), replica(9, 2, 2, epoch=1)], [True, True, False, False]),
+        ([replica(5, 2, 2, epoch=1), replica(9, 2, 0, epoch=0)], [True, True, False, False]),
+        ([replica(5, 2, 0, epoch=1, cause="truncate")], [True, True, False, False]),
+        ([], [True] * 4),
+    ],
+)
+def test_a_follower_may_serve_reads_before_its_log_is_recorded(
+    rows: list[Row], hidden: list[bool]
+) -> None:
+    """Each read began at 0, 5, 6 or 9."""
+    assert logs_of(*rows, replicas={2}).may_hide_reader(ints(0, 5, 6, 9)).tolist() == hidden
+
+
+def test_without_a_replica_no_read_is_hidden() -> None:
+    assert logs_of().may_hide_reader(ints(0, 1)).tolist() == [False, False]
+
+
+def elected(broker: int, at: int, until: int = 20, *, is_first: bool = False) -> Elected:
+    return Elected(broker=broker, at_ns=at, until_ns=until, is_first=is_first)
+
+
+APPENDED = leads(3, 1, 1, epoch=0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "leader", "expected"),
+    [
+        ([], elected(2, 10), False),
+        ([replica(10, 2, 1, epoch=1)], elected(2, 10), True),
+        ([replica(11, 2, 1, epoch=1), replica(12, 2, 2)], elected(2, 10), False),
+        # A log that is empty when it is loaded was created then.
+        ([replica(11, 2, 0, cause="load"), replica(12, 2, 1)], elected(2, 10), True),
+        ([replica(19, 2, 0, cause="load"), replica(20, 2, 1)], elected(2, 10), True),
+        ([replica(20, 2, 0, cause="load"), replica(21, 2, 1)], elected(2, 10), False),
+        ([replica(11, 2, 1, cause="load"), replica(12, 2, 0)], elected(2, 10), False),
+        # The first leader of the partition began with an empty log.
+        ([replica(11, 2, 1, hw=0), replica(12, 2, 2, hw=2)], elected(2, 10, is_first=True), True),
+        ([replica(11, 2, 1, hw=1), replica(12, 2, 2, hw=2)], elected(2, 10, is_first=True), True),
+        ([replica(11, 2, 2, hw=2), replica(12, 2, 2, hw=1)], elected(2, 10, is_first=True), False),
+    ],
+)
+def test_the_log_of_every_elected_replica_must_be_recorded_when_it_was_elected(
+    rows: list[Row], leader: Elected, expected: bool
+) -> None:
+    """Broker 1, leader before, reports its appends. Broker 2 led from 10 to 20."""
+    assert logs_of(APPENDED, *rows, elected=[leader]).has_all_changes is expected
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"), [((), True), ((0,), True), ((0, 2), True), ((2, 3), False)]
+)
+def test_every_leader_epoch_that_clients_saw_must_be_in_a_log(
+    shown: tuple[int, ...], expected: bool
+) -> None:
+    logs = logs_of(APPENDED, leads(6, 2, 1, epoch=2, cause="role"), shown_epochs=shown)
+    assert logs.has_all_changes is expected
+
+
+def test_the_node_of_a_broker_is_that_of_its_first_row() -> None:
+    rows = [APPENDED, replica(4, 2, 0), {**replica(5, 2, 1), "node": "moved"}]
+    assert logs_of(*rows).node_of == {1: "b1", 2: "b2"}
+
+
+def test_the_last_log_end_in_a_term_is_that_of_the_last_report_as_leader_of_its_epoch() -> None:
+    logs = logs_of(
+        leads(3, 1, 1, epoch=0),
+        leads(4, 1, 2, epoch=0),
+        replica(5, 1, 3, epoch=0),
+        leads(6, 1, 4, epoch=2),
+    )
+    assert [logs.end_in_term(1, epoch) for epoch in range(3)] == [2, None, 4]
+
+
+# --- what logs hold ---
+
+
+def test_a_log_that_grows_again_in_the_next_epoch_may_have_been_copied_from_another_leader() -> (
+    None
+):
+    """Broker 2 copied offsets 0 and 1 in epoch 0, and offset 2 was in its log when it was loaded in epoch 1."""
+    logs = logs_of(
+        leads(2, 1, 3, epoch=0, cause="append"),
+        replica(3, 2, 2, epoch=0, cause="replicate"),
+        replica(4, 2, 3, epoch=1, cause="load"),
+    )
+    three = records((0, 1, 1, 3), (1, 1, 1, 3), (2, 1, 1, 3))
+    assert logs.lacks(Moment(broker=2, at_ns=9, epoch=2), three).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize(("epoch", "lacks"), [(0, True), (1, False)])
+def test_of_a_log_whose_first_row_is_an_append_only_the_last_record_is_known(
+    epoch: int, lacks: bool
+) -> None:
+    """Nobody but the leader of the first epoch can have written what is below the last record."""
+    logs = logs_of(leads(2, 1, 3, epoch=epoch), leads(4, 1, 4, epoch=epoch))
+    before = epoch - 1
+    of_before = records(*((offset, before, before, 1) for offset in range(4)))
+    moment = Moment(broker=1, at_ns=9, epoch=epoch)
+    assert logs.lacks(moment, of_before).tolist() == [lacks, lacks, True, True]
+    (term,) = logs.terms
+    assert term.write_begin.tolist() == ([0, 3] if epoch == 0 else [2, 3])
+    assert term.write_end.tolist() == [3, 4]
+
+
+def test_an_empty_append_as_the_first_row_begins_at_offset_0() -> None:
+    (term,) = logs_of(leads(2, 1, 0, epoch=1), leads(4, 1, 1, epoch=1)).terms
+    assert (term.write_begin.tolist(), term.write_end.tolist()) == ([0], [1])
