@@ -106,6 +106,16 @@ def test_the_first_state_may_be_as_late_as_the_clocks_allow(
     assert found == ([(0, -FOREVER_NS, 10, 1, 1)] if is_late else [])
 
 
+@pytest.mark.parametrize(("epoch", "is_missing"), [(0, False), (1, True), (2, True)])
+def test_states_are_complete_from_the_first_leader_epoch_on(epoch: int, is_missing: bool) -> None:
+    found = MetadataGaps([row(10, epoch), row(20, epoch)], Shown())
+    assert found.is_missing_before == [is_missing, False, False]
+
+
+def test_clocks_agree_unless_an_error_is_given() -> None:
+    assert MetadataGaps([row(10, 1)], Shown(first_ns=10)).before(0) is None
+
+
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
@@ -132,6 +142,7 @@ STATES = [BEGIN, row(20, 0), row(30, 1), row(40, 3), row(50, 3)]
     ("shown", "expected"),
     [
         (Shown(), [30, 30, 31, FOREVER_NS, FOREVER_NS]),
+        (Shown(epochs=(3,)), [30, 30, 31, FOREVER_NS, FOREVER_NS]),
         (Shown(epochs=(4,)), [30, 30, 31, 51, 51]),
     ],
 )
