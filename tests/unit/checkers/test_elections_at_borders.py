@@ -7,7 +7,7 @@ import pytest
 
 from checkers.kernels.elections import Claims, Election, Elections, Written
 from checkers.kernels.unclean_elections import Alone
-from tests.anomalies.runs import broker, leads, state, table
+from tests.anomalies.runs import broker, leads, replica, state, table
 
 Row = dict[str, Any]
 FOREVER_NS = 2**61
@@ -195,3 +195,71 @@ def test_clocks_agree_unless_an_error_is_given() -> None:
     found = elections_of(states, clock_error_ns=1).fates(lost)
     assert found.outcome.tolist() == [EXCUSED, UNDECIDED]
     assert found.election.tolist() == [1, 1]
+
+
+def test_broker_0_may_be_the_last_leader_whose_log_was_looked_at_now_and_then() -> None:
+    states = [state(10, 1, [0, 1], epoch=0), state(20, 0, [0, 1], epoch=1)]
+    looks = [leads(25, 0, 2, epoch=1, cause="observed")]
+    assert elections_of(states, looks).settled_end_offset == 2
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ([state(0, 1, [1], epoch=0), state(10, 2, [2], epoch=2)], [False, True]),
+        # No state is missing, and nobody was in the ISR before.
+        (
+            [
+                state(0, 1, [1], epoch=0),
+                state(5, -1, [], epoch=1),
+                state(10, 2, [2], epoch=2, flagged=True),
+            ],
+            [False, False],
+        ),
+    ],
+)
+def test_an_election_follows_a_gap_if_states_are_missing_right_before_it(
+    states: list[Row], expected: list[bool]
+) -> None:
+    found = elections_of(states).elections
+    assert [election.follows_gap for election in found] == expected
+    assert [election.is_undecided for election in found] == expected
+
+
+# --- records that one of two epochs wrote ---
+
+
+@pytest.mark.parametrize(
+    ("flags", "at_the_end", "before_another_one"),
+    [
+        ((True, True), EXCUSED, EXCUSED),
+        ((False, False), UNEXCUSED, UNDECIDED),
+        ((False, True), UNDECIDED, UNDECIDED),
+        ((True, False), UNDECIDED, UNDECIDED),
+    ],
+)
+def test_a_torn_record_has_the_fate_that_both_of_its_epochs_give(
+    flags: tuple[bool, bool], at_the_end: int, before_another_one: int
+) -> None:
+    """Brokers 1 and 2 both wrote offset 1, and what each wrote was lost by the next election, at 20 or 50."""
+    states = [
+        state(0, 1, [1, 2, 3], epoch=0),
+        state(20, 2, [2, 3], epoch=1, flagged=flags[0]),
+        state(50, 3, [3], epoch=2, flagged=flags[1]),
+    ]
+    logs = [
+        leads(1, 1, 1, epoch=0),
+        leads(3, 1, 2, hw=1, epoch=0),
+        replica(4, 2, 1, hw=1),
+        replica(4, 3, 1, hw=1),
+        leads(21, 2, 1, hw=1, epoch=1, cause="role"),
+        leads(30, 2, 2, hw=1, epoch=1),
+        leads(51, 3, 1, hw=1, epoch=2, cause="role"),
+        leads(60, 3, 2, hw=2, epoch=2),
+    ]
+    found = elections_of(states, logs)
+    assert found.logs.has_all_changes
+    lost = claims(offset=[1], low_epoch=[0], high_epoch=[1], from_ns=[3], by_ns=[40])
+    until = claims(offset=[1], low_epoch=[2], high_epoch=[2], epoch=[2], from_ns=[60], by_ns=[60])
+    assert found.fates(lost).outcome.tolist() == [at_the_end]
+    assert found.fates(lost, until).outcome.tolist() == [before_another_one]
