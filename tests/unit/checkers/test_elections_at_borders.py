@@ -263,3 +263,111 @@ def test_a_torn_record_has_the_fate_that_both_of_its_epochs_give(
     until = claims(offset=[1], low_epoch=[2], high_epoch=[2], epoch=[2], from_ns=[60], by_ns=[60])
     assert found.fates(lost).outcome.tolist() == [at_the_end]
     assert found.fates(lost, until).outcome.tolist() == [before_another_one]
+
+
+# --- without recorded logs ---
+
+
+@pytest.mark.parametrize(("epoch", "expected"), [(2, EXCUSED), (3, UNDECIDED)])
+def test_elections_that_are_not_recorded_may_bring_a_record_back(epoch: int, expected: int) -> None:
+    """The leader of epoch 1 lacked the record. The one at 40 is not flagged, and may have lost it again."""
+    states = [
+        state(0, 1, [1, 2, 3], epoch=0),
+        state(10, 2, [2], epoch=1, flagged=True),
+        state(30, -1, [2], epoch=epoch),
+        state(40, 3, [3], epoch=epoch + 1),
+    ]
+    lost = claims(low_epoch=[0], high_epoch=[0], epoch=[0], from_ns=[5], by_ns=[5])
+    fates = elections_of(states).fates(lost, None, Written.of(ints(1), ints(0)))
+    assert fates.outcome.tolist() == [expected]
+
+
+def test_a_deposed_leader_may_have_written_what_was_established_after_a_flagged_election() -> None:
+    """Broker 2 was not in the ISR when it was elected at 10."""
+    states = [state(0, 1, [1], epoch=0), state(10, 2, [2], epoch=1, flagged=True)]
+    lost = claims(from_ns=[10, 11], by_ns=[12, 12])
+    assert elections_of(states).fates(lost).outcome.tolist() == [EXCUSED, UNDECIDED]
+
+
+def one_election(at_ns: int, epoch: int, **more: Any) -> Election:
+    return Election(at_ns=at_ns, leader=1, leader_epoch=epoch, is_flagged=True, **more)
+
+
+def outcomes_of(elections: list[Election], lost: Claims, until: Claims | None = None) -> list[int]:
+    found = elections_of([])
+    found.elections = elections
+    return found.fates(lost, until).outcome.tolist()
+
+
+@pytest.mark.parametrize(
+    ("low_epoch", "high_epoch", "epoch", "expected"),
+    [
+        # Perhaps a deposed leader wrote it, unless it was established in an earlier epoch.
+        (-1, ANY_EPOCH, -1, UNDECIDED),
+        (-1, ANY_EPOCH, 0, EXCUSED),
+        (-1, ANY_EPOCH, 2, EXCUSED),
+        (-1, ANY_EPOCH, 3, UNEXCUSED),
+        (2, ANY_EPOCH, -1, UNDECIDED),
+        (3, ANY_EPOCH, -1, UNEXCUSED),
+        (1, 2, -1, EXCUSED),
+        (1, 3, -1, UNEXCUSED),
+        (1, 2, 2, EXCUSED),
+        (1, 2, 3, UNEXCUSED),
+    ],
+)
+def test_epochs_show_that_a_record_is_older_than_an_election_before_it_was_seen(
+    low_epoch: int, high_epoch: int, epoch: int, expected: int
+) -> None:
+    """The record was first seen at 11, after the election at 10 of epoch 3 from outside of the ISR."""
+    lost = claims(
+        low_epoch=[low_epoch], high_epoch=[high_epoch], epoch=[epoch], from_ns=[11], by_ns=[12]
+    )
+    assert outcomes_of([one_election(10, 3, was_in_isr=False)], lost) == [expected]
+
+
+NOTHING_DESTROYED = Alone(since_ns=FOREVER_NS, perhaps_since_ns=FOREVER_NS, until_ns=FOREVER_NS)
+LATE = {"epoch": [0], "from_ns": [11], "by_ns": [12]}
+"""A record of epoch 0 that was first seen after the election at 10."""
+
+
+@pytest.mark.parametrize(("low_epoch", "expected"), [(2, UNDECIDED), (3, EXCUSED), (4, EXCUSED)])
+def test_the_epoch_of_the_next_record_shows_that_an_election_came_between(
+    low_epoch: int, expected: int
+) -> None:
+    until = claims(low_epoch=[low_epoch], from_ns=[9], by_ns=[20])
+    election = one_election(10, 3, was_in_isr=False)
+    assert outcomes_of([election], claims(**LATE), until) == [expected]
+
+
+@pytest.mark.parametrize(("from_ns", "expected"), [(9, UNDECIDED), (10, EXCUSED), (11, EXCUSED)])
+def test_the_time_of_the_next_record_shows_it_if_no_leader_may_have_been_deposed(
+    from_ns: int, expected: int
+) -> None:
+    until = claims(from_ns=[from_ns], by_ns=[20])
+    election = one_election(10, 3, alone=(NOTHING_DESTROYED,))
+    assert outcomes_of([election], claims(**LATE), until) == [expected]
+
+
+@pytest.mark.parametrize(("other_at", "expected"), [(10, UNDECIDED), (11, EXCUSED)])
+def test_only_an_election_until_then_may_have_deposed_a_leader_that_does_not_know_it(
+    other_at: int, expected: int
+) -> None:
+    until = claims(from_ns=[11], by_ns=[20])
+    elections = [
+        one_election(10, 3, alone=(NOTHING_DESTROYED,)),
+        one_election(other_at, 4, was_in_isr=False),
+    ]
+    assert outcomes_of(elections, claims(**LATE), until) == [expected]
+
+
+@pytest.mark.parametrize(("last_state_at", "expected"), [(10, UNDECIDED), (20, EXCUSED)])
+def test_an_election_that_is_not_recorded_may_have_deposed_a_leader_since_the_last_state(
+    last_state_at: int, expected: int
+) -> None:
+    """The leader of epoch 1, elected at 10, lacked the record. Epoch 2 is not recorded."""
+    led = [state(at, 2, [2, 3], epoch=1, flagged=at == 10) for at in {10, last_state_at}]
+    states = [state(0, 1, [1, 2, 3], epoch=0), *led, state(30, -1, [2, 3], epoch=3)]
+    lost = claims(low_epoch=[0], high_epoch=[0], epoch=[0], from_ns=[5], by_ns=[5])
+    until = claims(from_ns=[40], by_ns=[40])
+    fates = elections_of(states).fates(lost, until, Written.of(ints(1), ints(0)))
+    assert fates.outcome.tolist() == [expected]
