@@ -226,7 +226,19 @@ def test_an_election_follows_a_gap_if_states_are_missing_right_before_it(
     assert [election.is_undecided for election in found] == expected
 
 
-# --- records that one of two epochs wrote ---
+# --- with recorded logs ---
+
+LOGS = [
+    leads(1, 1, 1, epoch=0),
+    leads(3, 1, 2, hw=1, epoch=0),
+    replica(4, 2, 1, hw=1),
+    replica(4, 3, 1, hw=1),
+    leads(21, 2, 1, hw=1, epoch=1, cause="role"),
+    leads(30, 2, 2, hw=1, epoch=1),
+    leads(51, 3, 1, hw=1, epoch=2, cause="role"),
+    leads(60, 3, 2, hw=2, epoch=2),
+]
+"""Brokers 1 and 2 both wrote offset 1, in epochs 0 and 1. Broker 3 wrote it after both, in epoch 2."""
 
 
 @pytest.mark.parametrize(
@@ -247,22 +259,29 @@ def test_a_torn_record_has_the_fate_that_both_of_its_epochs_give(
         state(20, 2, [2, 3], epoch=1, flagged=flags[0]),
         state(50, 3, [3], epoch=2, flagged=flags[1]),
     ]
-    logs = [
-        leads(1, 1, 1, epoch=0),
-        leads(3, 1, 2, hw=1, epoch=0),
-        replica(4, 2, 1, hw=1),
-        replica(4, 3, 1, hw=1),
-        leads(21, 2, 1, hw=1, epoch=1, cause="role"),
-        leads(30, 2, 2, hw=1, epoch=1),
-        leads(51, 3, 1, hw=1, epoch=2, cause="role"),
-        leads(60, 3, 2, hw=2, epoch=2),
-    ]
-    found = elections_of(states, logs)
+    found = elections_of(states, LOGS)
     assert found.logs.has_all_changes
     lost = claims(offset=[1], low_epoch=[0], high_epoch=[1], from_ns=[3], by_ns=[40])
     until = claims(offset=[1], low_epoch=[2], high_epoch=[2], epoch=[2], from_ns=[60], by_ns=[60])
     assert found.fates(lost).outcome.tolist() == [at_the_end]
     assert found.fates(lost, until).outcome.tolist() == [before_another_one]
+
+
+@pytest.mark.parametrize(("epoch", "expected"), [(-1, EXCUSED), (0, UNEXCUSED), (1, EXCUSED)])
+def test_an_election_does_not_explain_what_was_established_in_an_earlier_epoch(
+    epoch: int, expected: int
+) -> None:
+    """The flagged election at 20 lost offset 1; another record was established at 30, in some epoch."""
+    states = [
+        state(0, 1, [1, 2, 3], epoch=0),
+        state(20, 2, [2, 3], epoch=1, flagged=True),
+        state(50, 3, [3], epoch=2, flagged=True),
+    ]
+    lost = claims(offset=[1], low_epoch=[0], high_epoch=[0], epoch=[0], from_ns=[3], by_ns=[4])
+    until = claims(
+        offset=[1], low_epoch=[epoch], high_epoch=[epoch], epoch=[epoch], from_ns=[30], by_ns=[30]
+    )
+    assert elections_of(states, LOGS).fates(lost, until).outcome.tolist() == [expected]
 
 
 # --- without recorded logs ---
@@ -370,4 +389,19 @@ def test_an_election_that_is_not_recorded_may_have_deposed_a_leader_since_the_la
     lost = claims(low_epoch=[0], high_epoch=[0], epoch=[0], from_ns=[5], by_ns=[5])
     until = claims(from_ns=[40], by_ns=[40])
     fates = elections_of(states).fates(lost, until, Written.of(ints(1), ints(0)))
+    assert fates.outcome.tolist() == [expected]
+
+
+@pytest.mark.parametrize(("by_ns", "expected"), [(10, EXCUSED), (11, UNDECIDED)])
+def test_a_record_may_be_established_at_the_moment_of_the_election_that_lost_it(
+    by_ns: int, expected: int
+) -> None:
+    """The leader of epoch 1, elected at 10, lacked the record. If it came later, the next one may have lost it."""
+    states = [
+        state(0, 1, [1, 2, 3], epoch=0),
+        state(10, 2, [2, 3], epoch=1, flagged=True),
+        state(40, 3, [3], epoch=2),
+    ]
+    lost = claims(low_epoch=[0], high_epoch=[0], from_ns=[5], by_ns=[by_ns])
+    fates = elections_of(states).fates(lost, None, Written.of(ints(1), ints(0)))
     assert fates.outcome.tolist() == [expected]
