@@ -405,3 +405,32 @@ def test_a_record_may_be_established_at_the_moment_of_the_election_that_lost_it(
     lost = claims(low_epoch=[0], high_epoch=[0], from_ns=[5], by_ns=[by_ns])
     fates = elections_of(states).fates(lost, None, Written.of(ints(1), ints(0)))
     assert fates.outcome.tolist() == [expected]
+
+
+def test_broker_0_can_be_elected() -> None:
+    states = [
+        state(0, 0, [0, 1], epoch=0),
+        state(5, -1, [0, 1], epoch=1),
+        state(10, 0, [0, 1], epoch=2),
+        state(20, 1, [1], epoch=3),
+    ]
+    found = elections_of(states).elections
+    assert [(election.leader, election.at_ns) for election in found] == [(0, 0), (0, 10), (1, 20)]
+
+
+@pytest.mark.parametrize(
+    ("started", "expected"), [({2: 25, 3: 15}, EXCUSED), ({2: 15, 3: 25}, UNDECIDED)]
+)
+def test_an_election_of_a_broker_that_did_not_register_until_the_next_one_had_no_effect(
+    started: dict[int, int], expected: int
+) -> None:
+    """Broker 2 was down when it was elected at 10. The flagged election of broker 3 was at 20."""
+    states = [
+        state(0, 1, [1, 2, 3], epoch=0),
+        state(10, 2, [2, 3], epoch=1),
+        state(20, 3, [3], epoch=2, flagged=True),
+    ]
+    looks = [replica(4, 2, 2, role="offline", cause="down")]
+    brokers = [broker(at, each, "registered", clean=True) for each, at in started.items()]
+    lost = claims(low_epoch=[0], high_epoch=[0], epoch=[0], from_ns=[5], by_ns=[5])
+    assert elections_of(states, looks, brokers).fates(lost).outcome.tolist() == [expected]
