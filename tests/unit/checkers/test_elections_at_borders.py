@@ -434,3 +434,13 @@ def test_an_election_of_a_broker_that_did_not_register_until_the_next_one_had_no
     brokers = [broker(at, each, "registered", clean=True) for each, at in started.items()]
     lost = claims(low_epoch=[0], high_epoch=[0], epoch=[0], from_ns=[5], by_ns=[5])
     assert elections_of(states, looks, brokers).fates(lost).outcome.tolist() == [expected]
+
+
+@pytest.mark.parametrize(("high_epoch", "expected"), [(2, UNDECIDED), (3, UNEXCUSED)])
+def test_elections_that_are_not_recorded_lost_nothing_of_their_last_epoch(
+    high_epoch: int, expected: int
+) -> None:
+    """Epochs 1 and 2 are not recorded, and epoch 3 began before 20. The record was first seen after that."""
+    states = [state(0, 1, [1, 2, 3], epoch=0), state(20, 2, [2], epoch=3)]
+    lost = claims(low_epoch=[1], high_epoch=[high_epoch], from_ns=[21], by_ns=[22])
+    assert elections_of(states).fates(lost).outcome.tolist() == [expected]
