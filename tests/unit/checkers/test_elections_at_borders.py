@@ -98,7 +98,8 @@ def outcomes_alone(lost: Claims, alone: Alone, *, was_in_isr: bool = True) -> li
             alone=(alone,),
         )
     ]
-    return found.fates(lost).outcome.tolist()
+    outcomes: list[int] = found.fates(lost).outcome.tolist()
+    return outcomes
 
 
 @pytest.mark.parametrize(
@@ -315,7 +316,8 @@ def one_election(at_ns: int, epoch: int, **more: Any) -> Election:
 def outcomes_of(elections: list[Election], lost: Claims, until: Claims | None = None) -> list[int]:
     found = elections_of([])
     found.elections = elections
-    return found.fates(lost, until).outcome.tolist()
+    outcomes: list[int] = found.fates(lost, until).outcome.tolist()
+    return outcomes
 
 
 @pytest.mark.parametrize(
