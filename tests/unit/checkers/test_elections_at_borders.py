@@ -446,3 +446,28 @@ def test_elections_that_are_not_recorded_lost_nothing_of_their_last_epoch(
     states = [state(0, 1, [1, 2, 3], epoch=0), state(20, 2, [2], epoch=3)]
     lost = claims(low_epoch=[1], high_epoch=[high_epoch], from_ns=[21], by_ns=[22])
     assert elections_of(states).fates(lost).outcome.tolist() == [expected]
+
+
+UNKNOWN_EPOCHS = [
+    state(0, 1, [1, 2, 3], epoch=0),
+    state(10, 1, [1, 2, 3], epoch=0, metadata_offset=10),
+    state(20, -1, [2], epoch=4),
+]
+"""Between 10 and 20, leaders of the epochs 1 to 3 may have been elected."""
+
+
+@pytest.mark.parametrize(("from_ns", "expected"), [(20, UNDECIDED), (21, UNEXCUSED)])
+def test_a_gap_may_have_lost_what_was_established_until_its_end(
+    from_ns: int, expected: int
+) -> None:
+    lost = claims(low_epoch=[1], high_epoch=[3], from_ns=[from_ns], by_ns=[30])
+    assert elections_of(UNKNOWN_EPOCHS).fates(lost).outcome.tolist() == [expected]
+
+
+@pytest.mark.parametrize(("by_ns", "expected"), [(9, UNEXCUSED), (10, UNDECIDED)])
+def test_a_gap_may_explain_what_was_established_since_its_beginning(
+    by_ns: int, expected: int
+) -> None:
+    lost = claims(low_epoch=[0], high_epoch=[0], from_ns=[5], by_ns=[5])
+    until = claims(from_ns=[5], by_ns=[by_ns])
+    assert elections_of(UNKNOWN_EPOCHS).fates(lost, until).outcome.tolist() == [expected]

@@ -142,3 +142,8 @@ def test_of_a_log_whose_first_row_is_an_append_only_the_last_record_is_known(
 def test_an_empty_append_as_the_first_row_begins_at_offset_0() -> None:
     (term,) = logs_of(leads(2, 1, 0, epoch=1), leads(4, 1, 1, epoch=1)).terms
     assert (term.write_begin.tolist(), term.write_end.tolist()) == ([0], [1])
+
+
+def test_a_first_append_of_one_record_begins_at_offset_0() -> None:
+    (term,) = logs_of(leads(2, 1, 1, epoch=1)).terms
+    assert (term.write_begin.tolist(), term.write_end.tolist()) == ([0], [1])
