@@ -1,6 +1,7 @@
 """What templates of faults are made of: the draws of a schedule, and faults that several templates have in common.
 
-The templates are in `nemesis.templates`, `nemesis.replica_templates` and `nemesis.message_templates`.
+The templates are in `nemesis.templates`, `nemesis.replica_templates`, `nemesis.message_templates` and
+`nemesis.window_templates`.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,6 +9,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Protocol, TypeVar
 
+from nemesis.administration import MIN_ISR_KEY
 from nemesis.fault import Fault
 from nemesis.trigger import parse_trigger
 
@@ -15,6 +17,9 @@ T = TypeVar("T")
 
 DELAYS_MS = (0, 0, 1, 5, 20, 100)
 """Times between an event and the fault that waits for it: mostly shorter than a round trip."""
+
+MIN_ISRS = (1, 2)
+"""Values of min ISR that are drawn; with larger ones a topic with few replicas would refuse every append."""
 
 LEAVES = ("kill", "isolate", "pause", "power")
 """Faults that take a broker away."""
@@ -89,6 +94,17 @@ class Template:
     draw: Callable[[Drawing, int], list[Fault]]
     needs_controllers: bool = False
     needs_simulation: bool = False
+
+
+def chance(draw: Drawing, share: float) -> bool:
+    """Returns whether something happens that happens in this share of the draws."""
+    return draw.stream.random() < share
+
+
+def min_isr_set(draw: Drawing, at_ms: int, partition: str, value: int) -> Fault:
+    """Returns a fault that sets min ISR of the topic of a partition."""
+    topic = partition.rpartition("-")[0]
+    return draw.fault(at_ms, "alter_config", (), 0, topic=topic, key=MIN_ISR_KEY, value=value)
 
 
 def one_of(draw: Drawing, wanted: Sequence[str]) -> str:

@@ -8,12 +8,19 @@ lose only their links to other brokers: controllers still take them for alive, a
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from nemesis.administration import MIN_ISR_KEY
-from nemesis.drawing import DELAYS_MS, LEAVES, STRIKES, Drawing, Template, one_of, strike
+from nemesis.drawing import (
+    DELAYS_MS,
+    LEAVES,
+    MIN_ISRS,
+    STRIKES,
+    Drawing,
+    Template,
+    chance,
+    min_isr_set,
+    one_of,
+    strike,
+)
 from nemesis.fault import Fault
-
-MIN_ISRS = (1, 2)
-"""Values of min ISR that are drawn; with larger ones a topic with few replicas would refuse every append."""
 
 AWAY = 3
 """Followers are away for so many drawn times: leaders remove them only after their lag limit."""
@@ -25,14 +32,10 @@ REPLICA_COUNTS = (1, 1, 2, 3, 3, 4)
 """How many replicas partitions get; with one, min ISR means least for them and most for their neighbours."""
 
 
-def _chance(draw: Drawing, share: float) -> bool:
-    return draw.stream.random() < share
-
-
 def _waiting(draw: Drawing, fault: Fault, events: Sequence[str]) -> Fault:
     """Returns a fault that waits for one of several events, and some time longer: at most one step."""
     delay_ms = draw.pick(DELAYS_MS)
-    if _chance(draw, 0.3):
+    if chance(draw, 0.3):
         delay_ms = draw.step_ms()
     return replace(fault, on=draw.pick(events), delay_ms=delay_ms)
 
@@ -44,7 +47,7 @@ def _leave(draw: Drawing, at_ms: int, targets: tuple[str, ...], for_ms: int) -> 
 
 def _lag(draw: Drawing, at_ms: int, targets: tuple[str, ...], for_ms: int) -> Fault:
     """Returns a fault with which brokers receive no records; controllers often take them for alive."""
-    if _chance(draw, ALIVE_SHARE):
+    if chance(draw, ALIVE_SHARE):
         return draw.fault(at_ms, "isolate", targets, for_ms, planes=("inter-broker",))
     return _leave(draw, at_ms, targets, for_ms)
 
@@ -61,12 +64,7 @@ def _followers(draw: Drawing, partition: str) -> tuple[str, ...]:
 def _last_members(draw: Drawing, partition: str) -> tuple[str, ...]:
     """Returns members of the ISR that leave together."""
     leader, follower = f"leader:{partition}", f"isr_follower:{partition}"
-    return (leader, follower) if _chance(draw, 0.5) else (leader,)
-
-
-def _min_isr(draw: Drawing, at_ms: int, partition: str, value: int) -> Fault:
-    topic = partition.rpartition("-")[0]
-    return draw.fault(at_ms, "alter_config", (), 0, topic=topic, key=MIN_ISR_KEY, value=value)
+    return (leader, follower) if chance(draw, 0.5) else (leader,)
 
 
 def _eligible_leaders(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -75,12 +73,12 @@ def _eligible_leaders(draw: Drawing, at_ms: int) -> list[Fault]:
     shrinks, becomes_eligible = f"isr-shrink of {partition}", f"elr-change of {partition}"
     for_ms = AWAY * draw.hold_ms()
     faults = [_lag(draw, at_ms, _followers(draw, partition), for_ms)]
-    if _chance(draw, 0.6):
+    if chance(draw, 0.6):
         # One stays away for longer; it is still in the ELR when another one is back in the ISR.
         longer = _lag(draw, at_ms, (f"elr_member:{partition}",), 2 * for_ms)
         faults.append(replace(longer, on=becomes_eligible))
-    if "alter_config" in draw.actions and _chance(draw, 0.5):
-        changed = _min_isr(draw, at_ms, partition, draw.pick(MIN_ISRS))
+    if "alter_config" in draw.actions and chance(draw, 0.5):
+        changed = min_isr_set(draw, at_ms, partition, draw.pick(MIN_ISRS))
         faults.append(_waiting(draw, changed, (becomes_eligible,)))
     left = _leave(draw, at_ms + draw.step_ms(), _last_members(draw, partition), 2 * for_ms)
     event = draw.pick((f"isr-expand of {partition}", shrinks, becomes_eligible))
@@ -93,8 +91,8 @@ def _configuration(draw: Drawing, at_ms: int) -> list[Fault]:
     if not draw.actions:
         return _eligible_leaders(draw, at_ms)
     action = draw.action(at_ms, partition)
-    if "alter_config" in draw.actions and _chance(draw, 0.5):
-        action = _min_isr(draw, at_ms, partition, draw.pick(MIN_ISRS))
+    if "alter_config" in draw.actions and chance(draw, 0.5):
+        action = min_isr_set(draw, at_ms, partition, draw.pick(MIN_ISRS))
     moments = (f"isr-shrink of {partition}", f"elr-change of {partition}")
     events = (*moments, f"leader-loss of {partition}")
     for_ms = AWAY * draw.hold_ms()
@@ -116,16 +114,16 @@ def _late_settings(draw: Drawing, at_ms: int) -> list[Fault]:
     before = draw.pick(MIN_ISRS)
     after = next(value for value in MIN_ISRS if value != before)
     late_ms, for_ms = AWAY * draw.hold_ms(), AWAY * draw.hold_ms()
-    faults = [_min_isr(draw, at_ms, partition, before)]
+    faults = [min_isr_set(draw, at_ms, partition, before)]
     at_ms += draw.step_ms() // 2
     if draw.observes_nodes:
         faults.append(draw.fault(at_ms, "stall_metadata", (leader,), late_ms))
     faults.append(_lag(draw, at_ms, _followers(draw, partition), for_ms))
-    changed = _min_isr(draw, at_ms + draw.step_ms() // 4, partition, after)
+    changed = min_isr_set(draw, at_ms + draw.step_ms() // 4, partition, after)
     events = list(moments)
     if draw.observes_nodes:
         events.append(f"mark:metadata-batches-merged at {leader}")
-    if not draw.observes_nodes or _chance(draw, 0.5):
+    if not draw.observes_nodes or chance(draw, 0.5):
         # It is deposed, and learns of that and of the new value at once.
         deposed = draw.fault(at_ms, "isolate", (leader,), late_ms // 3, planes=("controller",))
         faults.append(replace(deposed, on=draw.pick(moments)))
@@ -151,7 +149,7 @@ def _preferred_leader(draw: Drawing, at_ms: int) -> list[Fault]:
         _leave(draw, at_ms, (leader,), away_ms),
         _waiting(draw, elect, events),
     ]
-    if "reassign" in draw.actions and _chance(draw, 0.4):
+    if "reassign" in draw.actions and chance(draw, 0.4):
         # Another replica becomes the preferred one, and it may lag as well.
         faults[1] = draw.fault(at_ms, "reassign", (), 0, partition=partition)
         faults[0] = _lag(draw, at_ms, (f"isr_follower:{partition}",), lagging_ms)
@@ -165,7 +163,7 @@ def _replica_sets(draw: Drawing, at_ms: int) -> list[Fault]:
         return _eligible_leaders(draw, at_ms)
     for_ms = AWAY * draw.hold_ms()
     first = _reassign(draw, at_ms, partition)
-    is_uneven = _chance(draw, 0.5)
+    is_uneven = chance(draw, 0.5)
     faults = [first]
     if is_uneven:
         # Partitions of one topic then have different numbers of replicas.
@@ -176,11 +174,11 @@ def _replica_sets(draw: Drawing, at_ms: int) -> list[Fault]:
     events = [f"isr-shrink of {partition}"]
     if not is_uneven:
         events += [f"elr-change of {partition}", f"replicas-change of {partition}"]
-        if _chance(draw, 0.5):
+        if chance(draw, 0.5):
             cancelled = replace(first, at_ms=at_ms, params={**first.params, "replicas": ()})
             faults.append(_waiting(draw, cancelled, events[:2]))
             faults.append(replace(first, at_ms=at_ms + 2 * draw.step_ms()))
-    family = "power" if _chance(draw, 0.5) else one_of(draw, STRIKES)
+    family = "power" if chance(draw, 0.5) else one_of(draw, STRIKES)
     left = draw.on_node(at_ms, family, _last_members(draw, partition))
     return sorted([*faults, _waiting(draw, left, events)], key=lambda fault: fault.at_ms)
 
@@ -207,15 +205,15 @@ def _moving_replicas(draw: Drawing, at_ms: int) -> list[Fault]:
     for_ms = AWAY * draw.hold_ms()
     nth = 1
     faults = []
-    if _chance(draw, 0.5):
+    if chance(draw, 0.5):
         faults.append(_lag(draw, at_ms, _followers(draw, partition), for_ms))
         events = [f"isr-shrink of {partition}", f"elr-change of {partition}"]
     else:
-        if _chance(draw, 0.6):
+        if chance(draw, 0.6):
             faults.append(draw.fault(at_ms, "isolate", ("all",), 3 * for_ms, planes=("client",)))
         faults.append(_leave(draw, at_ms, (leader,), draw.hold_ms()))
         events = [f"election of {partition}"]
-        nth = 2 if _chance(draw, 0.5) else 1
+        nth = 2 if chance(draw, 0.5) else 1
     target = draw.pick((leader, leader, followers, f"isr_member:{partition}"))
     moves = _move(draw, at_ms, partition, (target,))
     faults += [replace(_waiting(draw, move, events), nth=nth) for move in moves]
@@ -229,14 +227,14 @@ def _replaced_directory(draw: Drawing, at_ms: int) -> list[Fault]:
         return _moving_replicas(draw, at_ms)
     partition = draw.partition()
     targets = (draw.pick((f"leader:{partition}", f"isr_member:{partition}", "all")),)
-    faults = _move(draw, at_ms, partition, targets) if _chance(draw, 0.6) else []
+    faults = _move(draw, at_ms, partition, targets) if chance(draw, 0.6) else []
     at_ms += draw.step_ms()
     for_ms = AWAY * draw.hold_ms()
     faults.append(_leave(draw, at_ms, _followers(draw, partition), for_ms))
     last = (draw.pick((f"leader:{partition}", f"last_in_isr:{partition}")),)
     log_dir = 1 + int(draw.stream.random() * draw.log_dirs)
     moments = (f"isr-shrink of {partition}", f"elr-change of {partition}")
-    if _chance(draw, 0.3):
+    if chance(draw, 0.3):
         failed = draw.fault(at_ms, "log_dir_error", last, draw.hold_ms(), log_dir=log_dir)
         return [*faults, _waiting(draw, failed, moments)]
     stopped = draw.on_node(at_ms, draw.pick(("stop", "stop", "stop", "kill")), last)

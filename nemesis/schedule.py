@@ -18,11 +18,9 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from harness.simulation.power_cut import draw_mode
-from nemesis.administration import MIN_ISR_KEY
-from nemesis.drawing import T
+from nemesis.drawing import MIN_ISRS, T, min_isr_set
 from nemesis.fault import Fault
 from nemesis.faults import FAULTS
-from nemesis.replica_templates import MIN_ISRS
 from nemesis.sizes import draw_params
 from nemesis.templates import TEMPLATES
 
@@ -316,12 +314,7 @@ class _Draw:
         """Draws an administrative action."""
         action = self.pick(self.actions)
         if action == "alter_config":
-            params: dict[str, object] = {
-                "topic": partition.rpartition("-")[0],
-                "key": MIN_ISR_KEY,
-                "value": self.pick(MIN_ISRS),
-            }
-            return self.fault(at_ms, action, (), 0, **params)
+            return min_isr_set(self, at_ms, partition, self.pick(MIN_ISRS))
         if action == "move_replica":
             return self.fault(at_ms, action, (f"isr_member:{partition}",), 0, partition=partition)
         if action == "elect_leader" and self.stream.random() < UNCLEAN_SHARE:

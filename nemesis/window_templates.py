@@ -8,8 +8,7 @@ random is which partition, which variant, and how long after an event the next f
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nemesis.administration import MIN_ISR_KEY
-from nemesis.drawing import LEAVES, Drawing, Template, one_of
+from nemesis.drawing import LEAVES, MIN_ISRS, Drawing, Template, chance, min_isr_set, one_of
 from nemesis.fault import Fault
 
 LONG = 6
@@ -18,20 +17,17 @@ SHORT_MS = (0, 1, 3, 10, 30, 100)
 """Times after an event at which something else is still under way."""
 
 
-def _chance(draw: Drawing, share: float) -> bool:
-    return draw.stream.random() < share
-
-
 def _short_ms(draw: Drawing) -> int:
     return draw.pick(SHORT_MS)
 
 
 def _some_ms(draw: Drawing) -> int:
     """Returns a time after an event: short, or up to two steps."""
-    return _short_ms(draw) if _chance(draw, 0.4) else int(2 * draw.stream.random() * draw.step_ms())
+    return _short_ms(draw) if chance(draw, 0.4) else int(2 * draw.stream.random() * draw.step_ms())
 
 
 def _up_to(draw: Drawing, most: int) -> int:
+    """Returns a number from 1 to `most`."""
     return 1 + int(most * draw.stream.random())
 
 
@@ -57,18 +53,8 @@ def _late_copy(draw: Drawing, at_ms: int, messages: str, until: str, nth: int = 
     return _until(draw, copied, until, nth)
 
 
-def _cut_off(draw: Drawing, at_ms: int, target: str, *planes: str) -> Fault:
-    params = {"planes": planes} if planes else {}
-    return draw.fault(at_ms, "isolate", (target,), draw.hold_ms(), **params)
-
-
 def _leaves(draw: Drawing, at_ms: int, target: str) -> Fault:
     return draw.on_node(at_ms, one_of(draw, LEAVES), (target,))
-
-
-def _min_isr(draw: Drawing, at_ms: int, partition: str, value: int) -> Fault:
-    topic = partition.rpartition("-")[0]
-    return draw.fault(at_ms, "alter_config", (), 0, topic=topic, key=MIN_ISR_KEY, value=value)
 
 
 def _until_fenced(draw: Drawing, at_ms: int, broker: str) -> Fault:
@@ -102,7 +88,7 @@ def _joins_with_an_old_request(draw: Drawing, at_ms: int) -> list[Fault]:
         nth = 1
     elif variant == "fetch":
         # A fetch of its former life arrives when it is back.
-        if _chance(draw, 0.5):
+        if chance(draw, 0.5):
             faults.append(_at(_held(draw, at_ms, proposal, f"fencing at {broker}"), returned))
         until, nth = draw.pick(((returned, 1), (fetched, _up_to(draw, 8))))
         late = _late_copy(draw, at_ms, fetch, until, nth)
@@ -132,7 +118,7 @@ def _joins_unknown_to_its_leader(draw: Drawing, at_ms: int) -> list[Fault]:
         _until_fenced(draw, at_ms, broker),
         _at(_until(draw, stalled, elected), moment, delay_ms=_short_ms(draw)),
     ]
-    if _chance(draw, 0.5):
+    if chance(draw, 0.5):
         faults.append(_at(_held(draw, at_ms, response, elected), returned))
     else:
         lost = draw.fault(at_ms, "drop_messages", (), draw.hold_ms(), messages=response, count=1)
@@ -151,23 +137,23 @@ def _leads_again(draw: Drawing, at_ms: int) -> list[Fault]:
     elected, lost = f"election of {partition}", f"leader-loss of {partition}"
     shrinks = f"isr-shrink of {partition}"
     answer = f"FetchResponse from {leader} to follower:{partition}"
-    if _chance(draw, 0.6):
+    if chance(draw, 0.6):
         away = _until(draw, draw.fault(at_ms, "isolate", (follower,), 1), elected, 2)
     else:
         # It copies what leaders write, and cannot be elected.
         away = _held(draw, at_ms, f"BrokerHeartbeat from {third}", elected, 2)
     faults = [away]
-    if _chance(draw, 0.5):
+    if chance(draw, 0.5):
         # What the first leader writes from here on, the second one does not have.
         parted = draw.fault(at_ms, "cut", (leader, follower), 1, planes=("inter-broker",))
         faults.append(_at(_until(draw, parted, elected, 2), shrinks))
     else:
         # The second one has everything, and does not know that it is committed.
         faults.append(_at(_held(draw, at_ms, answer, elected), shrinks, delay_ms=_some_ms(draw)))
-    if _chance(draw, 0.6):
+    if chance(draw, 0.6):
         stalled = draw.fault(at_ms, "stall_metadata", (draw.pick((leader, third)),), 1)
         faults.append(_at(_until(draw, stalled, elected, 2), shrinks))
-    if _chance(draw, 0.6):
+    if chance(draw, 0.6):
         fetch = f"Fetch from follower:{partition} to {leader}"
         late = _late_copy(draw, at_ms, fetch, elected, 2)
         faults.append(_at(late, shrinks, delay_ms=_some_ms(draw)))
@@ -177,10 +163,10 @@ def _leads_again(draw: Drawing, at_ms: int) -> list[Fault]:
     second = _until(draw, draw.fault(at_ms, "isolate", (leader,), 1), elected)
     faults.append(_at(first, shrinks, delay_ms=_some_ms(draw) // 4))
     faults.append(_at(second, elected, 1, _some_ms(draw) // 2))
-    if _chance(draw, 0.4):
+    if chance(draw, 0.4):
         faults.append(_at(_held(draw, at_ms, answer, elected), elected, 2))
     left = _leaves(draw, at_ms, leader)
-    if _chance(draw, 0.5):
+    if chance(draw, 0.5):
         faults.append(_at(left, f"isr-expand of {partition}", 1, draw.step_ms()))
     else:
         faults.append(_at(left, elected, 2, _some_ms(draw)))
@@ -194,13 +180,13 @@ def _silent_followers(draw: Drawing, at_ms: int) -> list[Fault]:
     answers = f"FetchResponse from {leader} to {silent}"
     faults = [_held(draw, at_ms, answers, elected, draw.pick((1, 1, 2)))]
     at_ms += _some_ms(draw)
-    if _chance(draw, 0.5):
+    if chance(draw, 0.5):
         # It is deposed while appends wait for its followers.
         unseen = draw.fault(at_ms, "isolate", (leader,), 1, planes=("controller",))
         faults.append(_until(draw, unseen, elected))
     else:
         faults.append(_leaves(draw, at_ms, leader))
-    if _chance(draw, 0.5):
+    if chance(draw, 0.5):
         # The next leader goes away, before all followers have its log.
         faults.append(_at(_held(draw, at_ms, answers, elected), elected))
         faults.append(_at(_leaves(draw, at_ms, leader), elected, 1, _some_ms(draw)))
@@ -212,7 +198,7 @@ def _quick_return(draw: Drawing, at_ms: int) -> list[Fault]:
     leader, shrinks = f"leader:{partition}", f"isr-shrink of {partition}"
     lost = draw.on_node(at_ms, draw.pick(("power", "power", "wipe")), (leader,))
     lost = replace(lost, for_ms=_up_to(draw, 150))
-    if _chance(draw, 0.5):
+    if chance(draw, 0.5):
         return [lost, _last_strike(draw, at_ms, leader)]
     # The controller is late as well, so that the old session ends while the broker returns.
     slow = draw.fault(at_ms, "pause", ("active_controller",), draw.hold_ms())
@@ -243,11 +229,11 @@ def _one_publish(draw: Drawing, at_ms: int) -> list[Fault]:
     variant = draw.pick(("behind", "raised", "lowered"))
     before, after = (2, 1) if variant == "lowered" else (1, 2)
     away = _until(draw, draw.fault(at_ms, "isolate", (follower,), 1), elected, 2)
-    faults = [_min_isr(draw, at_ms, partition, before), away]
+    faults = [min_isr_set(draw, at_ms, partition, before), away]
     # The other follower gets nothing any more once the third one is out of the ISR.
     answer = f"FetchResponse from {leader} to {follower}"
     faults.append(_at(_held(draw, at_ms, answer, elected), shrinks))
-    changed = _min_isr(draw, at_ms, partition, after)
+    changed = min_isr_set(draw, at_ms, partition, after)
     stalled = draw.fault(at_ms, "stall_metadata", (leader,), 1)
     if variant == "lowered":
         # Alone in the ISR, it learns at once that it is deposed and that min ISR is smaller.
@@ -257,7 +243,7 @@ def _one_publish(draw: Drawing, at_ms: int) -> list[Fault]:
             _at(changed, f"leader-change of {partition}"),
         ]
         return [*faults, _last_strike(draw, at_ms, leader)]
-    if variant == "behind" or _chance(draw, 0.3):
+    if variant == "behind" or chance(draw, 0.3):
         stalled = _until(draw, stalled, elected)
     else:
         # For longer than a fetch of metadata waits: its response would have a part of the changes only.
@@ -300,7 +286,7 @@ def _moves_between_elections(draw: Drawing, at_ms: int) -> list[Fault]:
     at_ms += draw.step_ms() // 2
     leaves = draw.fault(at_ms, draw.pick(("kill", "isolate")), (leader,), 1)
     faults.append(_until(draw, leaves, elected))
-    elections = 1 + int(draw.stream.random() * 2)
+    elections = _up_to(draw, 2)
     faults += [
         _at(_until(draw, leaves, elected), elected, nth, draw.step_ms())
         for nth in range(1, 1 + elections)
@@ -354,7 +340,7 @@ def _nobody_leads(draw: Drawing, at_ms: int) -> list[Fault]:
     event = draw.pick((f"isr-shrink of {partition}", f"elr-change of {partition}"))
     faults = [followers, _at(struck, event, draw.pick((1, 2, 2)), draw.step_ms())]
     if "alter_config" in draw.actions:
-        changed = _min_isr(draw, at_ms, partition, draw.pick((1, 2)))
+        changed = min_isr_set(draw, at_ms, partition, draw.pick(MIN_ISRS))
         faults.insert(1, _at(changed, lost, delay_ms=_some_ms(draw)))
     return faults
 
@@ -377,7 +363,7 @@ def _proposal_is_lost(draw: Drawing, at_ms: int) -> list[Fault]:
     partition, broker = draw.partition(), draw.pick(draw.brokers)
     leader = f"leader:{partition}"
     messages = draw.pick((f"AlterPartition from {leader}", f"AlterPartitionResponse to {leader}"))
-    if _chance(draw, 0.3):
+    if chance(draw, 0.3):
         name, more = "refuse_messages", {"messages": f"AlterPartition from {leader}"}
     else:
         name, more = "drop_messages", {"messages": messages}
@@ -399,19 +385,17 @@ def _corrupt_copy(draw: Drawing, at_ms: int) -> list[Fault]:
 def _late_batch(draw: Drawing, at_ms: int) -> list[Fault]:
     leader = f"leader:{draw.partition()}"
     marker = f"received:WriteTxnMarkers to {leader}"
-    nth = 1 + int(draw.stream.random() * 4)
+    nth = _up_to(draw, 4)
     late = _held(draw, at_ms, f"Produce from client to {leader}", marker, nth)
-    return [
-        _at(late, f"received:Produce from client to {leader}", 1 + int(draw.stream.random() * 9))
-    ]
+    return [_at(late, f"received:Produce from client to {leader}", _up_to(draw, 9))]
 
 
 def _marker_in_another_transaction(draw: Drawing, at_ms: int) -> list[Fault]:
     leader, coordinator = f"leader:{draw.partition()}", draw.pick(draw.brokers)
     marker = f"WriteTxnMarkers from {coordinator} to {leader}"
-    nth = 2 + int(draw.stream.random() * 10)
+    nth = 1 + _up_to(draw, 10)
     late = _late_copy(draw, at_ms, marker, f"received:Produce from client to {leader}", 4 * nth)
-    gone = _cut_off(draw, at_ms, coordinator, "controller")
+    gone = draw.fault(at_ms, "isolate", (coordinator,), draw.hold_ms(), planes=("controller",))
     return [late, _at(gone, f"sent:{marker}", 1, _short_ms(draw))]
 
 

@@ -65,14 +65,12 @@ def read_record(
 def records_of(result: PollResult, *, run_id: int, topic: str, partition: int) -> list[ReadRecord]:
     """Returns the records of one fetch, each with what its payload claims about it."""
     return [
-        _read(
-            record.offset,
-            record.key or b"",
-            record.value or b"",
-            run_id,
-            topic,
-            partition,
-            batch.leader_epoch,
+        read_record(
+            record,
+            run_id=run_id,
+            topic=topic,
+            partition=partition,
+            leader_epoch=batch.leader_epoch,
         )
         for batch in result.batches
         for record in batch.records

@@ -298,13 +298,10 @@ def spans(data: bytes, *, verify_crc: bool) -> list[BatchSpan]:
 
 def end_offset_of(data: bytes) -> int | None:
     """Returns the offset behind the last of some checked batches; None if there are none."""
-    position, last, end = 0, None, len(data)
-    length_at = _BASE_OFFSET_AND_LENGTH.unpack_from
-    while position < end:
+    position, last = 0, None
+    while position < len(data):
         last = position
-        if end - position < HEADER_BYTES:
-            break
-        position += max(HEADER_BYTES, _LENGTH_END + length_at(data, position)[1])
+        position += size_at(data, position)
     return None if last is None else header_at(data, last).last_offset + 1
 
 

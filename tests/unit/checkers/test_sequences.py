@@ -72,7 +72,7 @@ Swapped = list[tuple[int, int, int, int]]
         ([by(7, append(0, 3, at=1)), by(7, append(1, 3, at=3))], [(0, 1, 3, 3)]),
         ([by(7, append(0, 4, at=1)), by(7, append(1, 3, at=3))], [(0, 1, 4, 3)]),
         ([by(7, append(0, 4, at=1)), by(8, append(1, 3, at=3))], []),
-        # Neighbours of one process are compared, whoever sent in between.
+        # Each append is compared with the one before it of the same process, also if others sent in between.
         (
             [by(7, append(0, 4, at=1)), by(8, append(1, 9, at=3)), by(7, append(2, 3, at=5))],
             [(0, 2, 4, 3)],
