@@ -44,7 +44,8 @@ if a fault destroys it there. Such a loss is excused: since the record was estab
 members of the ISR had such a fault before the leader that lacks the record was elected, the leader included. If
 another replica was in the ISR, it has the record, and electing one without it breaks a promise. A fault destroys
 nothing that is established after it is over. One that is being injected when a leader is elected may explain what
-that leader lacks, and what the next one does.
+that leader lacks, and what the next one does. Another member of the ISR may still have the record until it follows
+that leader. If it leads before, the record is back, and what it loses next is no longer excused.
 
 A fault without effect explains nothing. If injecting it failed, it is not known whether it destroyed something, so
 what it would excuse is undecided. So is a flagged election that is unavoidable only if a fault ended a node whose
@@ -105,6 +106,8 @@ class Election:
         follows_gap: Whether states right before it are missing. The epoch may have begun before, and the flag
             is about a change that is not recorded.
         was_in_isr: Whether the elected replica was in the ISR before, or in the ELR, which has as much.
+        may_have_more: Whether it may have what a leader before it lacked: it was in the ISR all the time since
+            faults destroyed what that leader had.
         until_ns: When the next leader epoch was committed; infinity if none was.
         log_end_offset: The elected replica's log end at that moment; None if logs were not recorded.
         reason: Why it is not lawful, or why that is undecided; empty otherwise.
@@ -119,6 +122,7 @@ class Election:
     is_undecided: bool = False
     follows_gap: bool = False
     was_in_isr: bool = True
+    may_have_more: bool = False
     until_ns: int = INF_NS
     log_end_offset: int | None = None
     reason: str = ""
@@ -138,6 +142,11 @@ class Election:
     def alone_since_ns(self) -> int:
         """Records established since then were certainly on destroyed replicas only; infinity if there are none."""
         return min((each.since_ns for each in self.alone), default=INF_NS)
+
+    @property
+    def may_restore(self) -> bool:
+        """Whether the elected replica may have had what the leader before it lacked."""
+        return not self.was_in_isr or self.may_have_more
 
     @property
     def may_lack_records(self) -> bool:
@@ -299,19 +308,22 @@ class Elections:
                 continue
             row, until_ns = rows[index], gaps.ends_ns(index)
             if gap is not None:
-                self.elections.append(self._election(row, (), NOT_RECORDED, until_ns))
+                election = self._election(row, (), NOT_RECORDED, until_ns)
+                self.elections.append(replace(election, follows_gap=True))
                 continue
             request, objection = requested.take(row), NO_OBJECTION
             if lawfulness is not None and row["flagged"] and request != NO_OBJECTION:
                 objection = lawfulness.objection(index)
                 if request is not None and objection.is_certain:
                     objection = request
-            # Before the first leader there was no record that it could lack.
-            earlier = rows[index - 1] if index else row
-            before = [*earlier["isr"], *earlier["elr"]]
+            before: Sequence[int] = ()
+            if index or not row["flagged"]:
+                # Before the first leader there was no record that it could lack.
+                earlier = rows[index - 1] if index else row
+                before = [*earlier["isr"], *earlier["elr"]]
             self.elections.append(self._election(row, before, objection, until_ns))
         if not elr_on:
-            self.elections = self._with_destroyed(rows, gaps, faults)
+            self.elections = self._with_destroyed(rows, begins, gaps, faults)
         leader = rows[-1]["leader"] if rows else -1
         self.settled_end_offset = self._settled_end_offset(rows, leader)
         """Log end of the last leader at the end of the run; None if logs were not recorded."""
@@ -319,19 +331,31 @@ class Elections:
         """Whether the log itself is gone: it had replicas in committed metadata, and has none at the end."""
 
     def _with_destroyed(
-        self, rows: list[dict[str, Any]], gaps: MetadataGaps, faults: pa.Table
+        self,
+        rows: list[dict[str, Any]],
+        begins: Sequence[int],
+        gaps: MetadataGaps,
+        faults: pa.Table,
     ) -> list[Election]:
         """Returns the elections, with what faults had destroyed before each of them."""
         destroyed = Destroyed(rows, gaps, faults, self.logs.node_of)
         marked = []
         since_ns = -INF_NS
-        for election in self.elections:
-            if not election.is_flagged:
-                alone = destroyed.before(election.leader, election.at_ns, since_ns)
-                election = replace(election, alone=alone)
-            marked.append(election)
-            if not self._is_without_effect(election):
-                since_ns = election.at_ns
+        with_more: set[int] = set()
+        elected = dict(zip(begins, self.elections, strict=True))
+        for index, row in enumerate(rows):
+            election = elected.get(index)
+            if election is not None:
+                election = replace(election, may_have_more=election.leader in with_more)
+                if not election.is_flagged:
+                    alone = destroyed.before(election.leader, election.at_ns, since_ns)
+                    election = replace(election, alone=alone)
+                    # The other members follow it later; until then they may have what it lacks.
+                    with_more |= {*row["isr"]} - {election.leader} if alone else set()
+                marked.append(election)
+                if not self._is_without_effect(election):
+                    since_ns = election.at_ns
+            with_more &= {*row["isr"]}
         return marked
 
     def _settled_end_offset(self, rows: Sequence[dict[str, Any]], leader: int) -> int | None:
@@ -357,7 +381,6 @@ class Elections:
             is_flagged=row["flagged"],
             is_lawful=not objection.is_certain,
             is_undecided=bool(objection.reason) and not objection.is_certain,
-            follows_gap=objection is NOT_RECORDED and not before,
             was_in_isr=row["leader"] in before,
             until_ns=until_ns,
             log_end_offset=self.logs.end_at(row["leader"], row["at_ns"]) if self.logs else None,
@@ -448,7 +471,7 @@ class Elections:
                     lacks=lacks,
                     has=self.logs.certainly_has(moment, records),
                 ),
-                may_restore=not event.was_in_isr and not self.logs.has_all_changes,
+                may_restore=event.may_restore and not self.logs.has_all_changes,
             )
         return suspects.fates()
 
@@ -612,7 +635,7 @@ class _Suspects:
             number: Its number.
             records: The records that it concerns.
             may_restore: Whether the elected replica may have had what the leader before did not have, and nothing
-                shows it: it was not in the ISR, and not every change was recorded.
+                shows it: not every change was recorded.
         """
         rows = records.rows
         may_lose = self._may_be_there[rows] & ~records.has

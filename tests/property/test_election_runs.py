@@ -32,6 +32,16 @@ def test_states_may_be_missing_between_two_with_a_whole_isr(seed: int) -> None:
     assert list(wrong_verdicts(seed, 1, has_gaps=True)) == []
 
 
+def test_what_the_first_recorded_election_gave_up_is_undecided_if_the_isr_before_is_missing() -> (
+    None
+):
+    assert list(wrong_verdicts(30627, 1, has_gaps=True)) == []
+
+
+def test_a_record_that_came_back_and_was_lost_once_more_is_not_excused() -> None:
+    assert list(wrong_verdicts(440493, 1)) == []
+
+
 def test_enough_runs_lose_records_with_and_without_an_excuse() -> None:
     truths = [truth_of(random_run(seed)[0]) for seed in range(RUNS)]
     assert sum(bool(truth.lost_for_wrong) for truth in truths) > RUNS // 20

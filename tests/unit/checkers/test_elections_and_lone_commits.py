@@ -205,3 +205,86 @@ def test_it_is_undecided_if_the_isr_shrank_while_the_record_was_being_establishe
     assert outcome(20, 25) == EXCUSED
     assert outcome(19, 25) == UNDECIDED
     assert outcome(10, 19) == UNEXCUSED
+
+
+BACK_AND_GONE = [
+    state(0, 1, [1, 2], epoch=0),
+    state(50, -1, [1, 2], epoch=1),
+    state(60, 1, [1, 2], epoch=2),
+    state(70, 2, [2], epoch=3),
+    state(80, 1, [1], epoch=4),
+]
+"""Both lose power at 40, and broker 1 its log. Broker 2 leads at 70, and broker 1, outside of the ISR, at 80."""
+
+
+@pytest.mark.parametrize(
+    ("isr_at_65", "expected"),
+    [
+        # It may have kept the record, which the last election then lost without an excuse.
+        ([1, 2], UNDECIDED),
+        # It joined the ISR again, as a follower of the leader that did not have the record.
+        ([1], EXCUSED),
+    ],
+)
+def test_a_member_of_the_isr_may_have_kept_what_the_leader_lost(
+    isr_at_65: list[int], expected: int
+) -> None:
+    looks = [
+        leads(5, 1, 1, hw=1, epoch=0, cause="observed"),
+        leads(61, 1, 0, epoch=2, cause="role"),
+        leads(81, 1, 0, epoch=4, cause="role"),
+    ]
+    states = [
+        *BACK_AND_GONE[:3],
+        state(65, 1, isr_at_65, epoch=2),
+        state(67, 1, [1, 2], epoch=2),
+        *BACK_AND_GONE[3:],
+    ]
+    elections = Elections(
+        table("partition_states", [{**row, "min_isr": 1} for row in states]),
+        table("replica_states", looks),
+        table("broker_states", []),
+        table("faults", [fault(40, "power", ["b1", "b2"])]),
+        elr_on=False,
+    )
+    number = np.array([0], dtype=np.int64)
+    record = Claims(
+        offset=number,
+        low_epoch=number,
+        high_epoch=number,
+        from_ns=number + 10,
+        by_ns=number + 10,
+        epoch=number,
+    )
+    assert elections.fates(record).outcome.tolist() == [expected]
+
+
+@pytest.mark.parametrize(("at_ns", "is_known"), [(0, True), (20, False)])
+def test_whether_a_flagged_replica_was_in_the_isr_is_not_known_from_the_first_recorded_state(
+    at_ns: int, is_known: bool
+) -> None:
+    """The deposed leader, which the record does not show, may have established the record later."""
+    states = [state(0, 1, [1], epoch=0), state(20, 2, [2], epoch=1, flagged=True)]
+    states += [state(40, -1, [2], epoch=2), state(50, 2, [2], epoch=3)]
+    elections = Elections(
+        table("partition_states", [row for row in states if row["at_ns"] >= at_ns]),
+        table("replica_states", []),
+        table("broker_states", []),
+        table("faults", []),
+        elr_on=False,
+    )
+    number = np.array([0], dtype=np.int64)
+    record = Claims(
+        offset=number,
+        low_epoch=number - 1,
+        high_epoch=np.array([ANY_EPOCH]),
+        from_ns=number + 30,
+        by_ns=number + 35,
+        epoch=number - 1,
+    )
+    assert [election.was_in_isr for election in elections.elections] == [
+        *([True] if is_known else []),
+        False,
+        True,
+    ]
+    assert elections.fates(record).outcome.tolist() == [UNDECIDED]
