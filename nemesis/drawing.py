@@ -25,6 +25,10 @@ LEAVES = ("kill", "isolate", "pause", "power")
 """Faults that take a broker away."""
 STRIKES = ("kill", "power", "isolate", "pause")
 """Faults that strike at an event."""
+LONG = 6
+"""What lasts until an event may last for so many drawn times at most."""
+SHORT_MS = (0, 1, 3, 10, 30, 100)
+"""Times after an event at which something else is still under way."""
 
 
 class Drawing(Protocol):
@@ -124,3 +128,34 @@ def waiting(draw: Drawing, fault: Fault, on: Sequence[str], nth: int = 0) -> Fau
     delay_ms = draw.pick(DELAYS_MS)
     nth = nth or (2 if draw.stream.random() < 0.2 else 1)
     return replace(fault, on=draw.pick(usable), nth=nth, delay_ms=delay_ms)
+
+
+def short_ms(draw: Drawing) -> int:
+    """Returns a time after an event at which something else is still under way."""
+    return draw.pick(SHORT_MS)
+
+
+def some_ms(draw: Drawing) -> int:
+    """Returns a time after an event: short, or up to two steps."""
+    return short_ms(draw) if chance(draw, 0.4) else int(2 * draw.stream.random() * draw.step_ms())
+
+
+def up_to(draw: Drawing, most: int) -> int:
+    """Returns a number from 1 to `most`."""
+    return 1 + int(most * draw.stream.random())
+
+
+def until_event(draw: Drawing, fault: Fault, until: str, nth: int = 1) -> Fault:
+    """Returns a fault that is healed at an event."""
+    return replace(fault, for_ms=LONG * draw.hold_ms(), until=until, until_nth=nth)
+
+
+def at_event(fault: Fault, on: str, nth: int = 1, delay_ms: int = 0) -> Fault:
+    """Returns a fault that begins at an event."""
+    return replace(fault, on=on, nth=nth, delay_ms=delay_ms)
+
+
+def held(draw: Drawing, at_ms: int, messages: str, until: str, nth: int = 1) -> Fault:
+    """Returns a fault by which messages wait until an event."""
+    fault = draw.fault(at_ms, "hold_messages", (), 1, messages=messages)
+    return until_event(draw, fault, until, nth)

@@ -10,6 +10,7 @@ each fault lasts until the next event in `nemesis.window_templates`.
 from collections.abc import Mapping
 from dataclasses import replace
 
+from nemesis.controller_templates import CONTROLLER_TEMPLATES
 from nemesis.drawing import LEAVES, STRIKES, Drawing, Template, one_of, strike, waiting
 from nemesis.fault import Fault
 from nemesis.message_templates import MESSAGE_TEMPLATES
@@ -230,5 +231,6 @@ TEMPLATES: Mapping[str, Template] = {
     **MESSAGE_TEMPLATES,
     **REPLICA_TEMPLATES,
     **WINDOW_TEMPLATES,
+    **CONTROLLER_TEMPLATES,
 }
 """Every template by name."""

@@ -8,42 +8,23 @@ random is which partition, which variant, and how long after an event the next f
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nemesis.drawing import LEAVES, MIN_ISRS, Drawing, Template, chance, min_isr_set, one_of
+from nemesis.drawing import (
+    LEAVES,
+    LONG,
+    MIN_ISRS,
+    Drawing,
+    Template,
+    chance,
+    min_isr_set,
+    one_of,
+)
+from nemesis.drawing import at_event as _at
+from nemesis.drawing import held as _held
+from nemesis.drawing import short_ms as _short_ms
+from nemesis.drawing import some_ms as _some_ms
+from nemesis.drawing import until_event as _until
+from nemesis.drawing import up_to as _up_to
 from nemesis.fault import Fault
-
-LONG = 6
-"""What lasts until an event may last for so many drawn times at most."""
-SHORT_MS = (0, 1, 3, 10, 30, 100)
-"""Times after an event at which something else is still under way."""
-
-
-def _short_ms(draw: Drawing) -> int:
-    return draw.pick(SHORT_MS)
-
-
-def _some_ms(draw: Drawing) -> int:
-    """Returns a time after an event: short, or up to two steps."""
-    return _short_ms(draw) if chance(draw, 0.4) else int(2 * draw.stream.random() * draw.step_ms())
-
-
-def _up_to(draw: Drawing, most: int) -> int:
-    """Returns a number from 1 to `most`."""
-    return 1 + int(most * draw.stream.random())
-
-
-def _until(draw: Drawing, fault: Fault, until: str, nth: int = 1) -> Fault:
-    """Returns a fault that is healed at an event."""
-    return replace(fault, for_ms=LONG * draw.hold_ms(), until=until, until_nth=nth)
-
-
-def _at(fault: Fault, on: str, nth: int = 1, delay_ms: int = 0) -> Fault:
-    """Returns a fault that begins at an event."""
-    return replace(fault, on=on, nth=nth, delay_ms=delay_ms)
-
-
-def _held(draw: Drawing, at_ms: int, messages: str, until: str, nth: int = 1) -> Fault:
-    """Returns a fault by which messages wait until an event."""
-    return _until(draw, draw.fault(at_ms, "hold_messages", (), 1, messages=messages), until, nth)
 
 
 def _late_copy(draw: Drawing, at_ms: int, messages: str, until: str, nth: int = 1) -> Fault:
@@ -295,42 +276,6 @@ def _moves_between_elections(draw: Drawing, at_ms: int) -> list[Fault]:
     return [*faults, _at(moved, elected, 1 + elections, _short_ms(draw))]
 
 
-def _quorum_without_majority(draw: Drawing, at_ms: int) -> list[Fault]:
-    active = "active_controller"
-    answers = "FetchResponse from controller to controller"
-    elected = "controller-election"
-    long_ms = LONG * draw.hold_ms()
-    faults = []
-    if draw.actions:
-        faults.append(draw.action(at_ms, draw.partition()))
-    # Leaders of the quorum write records that nobody copies.
-    faults.append(_held(draw, at_ms, answers, elected, draw.pick((1, 2, 2))))
-    at_ms += 1 + _some_ms(draw)
-    faults.append(_until(draw, draw.fault(at_ms, "isolate", (active,), long_ms), elected))
-    second = draw.on_node(at_ms, draw.pick(("kill", "power", "isolate")), (active,))
-    if second.fault == "isolate":
-        second = replace(second, params={})  # a controller has one plane
-    faults.append(_at(_until(draw, second, elected), elected, 1, _short_ms(draw)))
-    at_ms += draw.hold_ms()
-    third = replace(second, at_ms=at_ms, for_ms=draw.step_ms())
-    return [*faults, _at(third, elected, 2, _short_ms(draw))]
-
-
-def _controllers_start_again(draw: Drawing, at_ms: int) -> list[Fault]:
-    partition = draw.partition()
-    leader, eligible = f"leader:{partition}", f"elr-change of {partition}"
-    long_ms = LONG * draw.hold_ms()
-    faults = [draw.fault(at_ms, "isolate", (f"followers:{partition}",), long_ms)]
-    restarted = draw.on_node(at_ms, draw.pick(("kill", "kill", "power")), ("controllers",))
-    restarted = replace(restarted, for_ms=draw.step_ms())
-    delay_ms = 2 * draw.step_ms() + _some_ms(draw)
-    faults.append(_at(restarted, eligible, draw.pick((1, 2)), delay_ms))
-    at_ms += draw.hold_ms()
-    family = draw.pick(("power", "power", "kill"))
-    lost = replace(draw.on_node(at_ms, family, (leader,)), for_ms=draw.step_ms())
-    return [*faults, _at(lost, "controller-election", 1, 50 + _some_ms(draw))]
-
-
 def _nobody_leads(draw: Drawing, at_ms: int) -> list[Fault]:
     partition = draw.partition()
     leader, lost = f"leader:{partition}", f"leader-loss of {partition}"
@@ -343,20 +288,6 @@ def _nobody_leads(draw: Drawing, at_ms: int) -> list[Fault]:
         changed = min_isr_set(draw, at_ms, partition, draw.pick(MIN_ISRS))
         faults.insert(1, _at(changed, lost, delay_ms=_some_ms(draw)))
     return faults
-
-
-def _at_once(draw: Drawing, at_ms: int) -> list[Fault]:
-    """Members of the ISR end at the same moment as the controller that would notice it."""
-    partition = draw.partition()
-    targets = draw.pick(
-        (
-            (f"leader:{partition}", f"isr_follower:{partition}", "active_controller"),
-            (f"leader:{partition}", f"isr_follower:{partition}"),
-            (f"leader:{partition}", "active_controller"),
-        )
-    )
-    struck = draw.on_node(at_ms, draw.pick(("kill", "kill", "power")), targets)
-    return [replace(struck, for_ms=3 * draw.hold_ms())]
 
 
 def _proposal_is_lost(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -448,25 +379,9 @@ WINDOW_TEMPLATES: Mapping[str, Template] = {
         draw=_moves_between_elections,
         needs_simulation=True,
     ),
-    "quorum-without-majority": Template(
-        about="Leaders of the metadata quorum write what no other controller copies, and return.",
-        draw=_quorum_without_majority,
-        needs_controllers=True,
-        needs_simulation=True,
-    ),
-    "controllers-start-again": Template(
-        about="All controllers start again while replicas are eligible leaders; then the leader goes away.",
-        draw=_controllers_start_again,
-        needs_controllers=True,
-    ),
     "nobody-leads": Template(
         about="A partition loses its leader while its replicas are away; min ISR may change meanwhile.",
         draw=_nobody_leads,
-    ),
-    "at-once": Template(
-        about="Members of an ISR end at the same moment, often with the active controller.",
-        draw=_at_once,
-        needs_controllers=True,
     ),
     "lost-proposals": Template(
         about="A proposal for another ISR is lost or refused, while a follower lags.",
