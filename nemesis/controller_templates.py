@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from nemesis.drawing import (
+    LEAVES,
     LONG,
     Drawing,
     Template,
     at_event,
-    chance,
     held,
+    one_of,
     short_ms,
     some_ms,
     until_event,
@@ -18,27 +19,13 @@ from nemesis.drawing import (
 from nemesis.fault import Fault
 
 ELECTED = "mark:quorum-leader-elected"
-
-
-def _quorum_without_majority(draw: Drawing, at_ms: int) -> list[Fault]:
-    active = "active_controller"
-    answers = "FetchResponse from controller to controller"
-    elected = "controller-election"
-    long_ms = LONG * draw.hold_ms()
-    faults = []
-    if draw.actions:
-        faults.append(draw.action(at_ms, draw.partition()))
-    # Leaders of the quorum write records that nobody copies.
-    faults.append(held(draw, at_ms, answers, elected, draw.pick((1, 2, 2))))
-    at_ms += 1 + some_ms(draw)
-    faults.append(until_event(draw, draw.fault(at_ms, "isolate", (active,), long_ms), elected))
-    second = draw.on_node(at_ms, draw.pick(("kill", "power", "isolate")), (active,))
-    if second.fault == "isolate":
-        second = replace(second, params={})  # a controller has one plane
-    faults.append(at_event(until_event(draw, second, elected), elected, 1, short_ms(draw)))
-    at_ms += draw.hold_ms()
-    third = replace(second, at_ms=at_ms, for_ms=draw.step_ms())
-    return [*faults, at_event(third, elected, 2, short_ms(draw))]
+ACTIVE = "active_controller"
+SLOW: Mapping[str, Mapping[str, int]] = {
+    "slow_disk": {"ms": 60},
+    "delay": {"ms": 80, "jitter_ms": 40},
+    "slow_cpu": {"percent": 3},
+}
+"""What makes a majority slow, and how slow."""
 
 
 def _controllers_start_again(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -46,6 +33,10 @@ def _controllers_start_again(draw: Drawing, at_ms: int) -> list[Fault]:
     leader, eligible = f"leader:{partition}", f"elr-change of {partition}"
     long_ms = LONG * draw.hold_ms()
     faults = [draw.fault(at_ms, "isolate", (f"followers:{partition}",), long_ms)]
+    if draw.actions:
+        # There are records enough for another snapshot.
+        changes = [draw.action(at_ms, draw.partition()) for _ in range(up_to(draw, 4))]
+        faults += [at_event(change, eligible, 1, some_ms(draw)) for change in changes]
     restarted = draw.on_node(at_ms, draw.pick(("kill", "kill", "power")), ("controllers",))
     restarted = replace(restarted, for_ms=draw.step_ms())
     delay_ms = 2 * draw.step_ms() + some_ms(draw)
@@ -73,57 +64,85 @@ def _at_once(draw: Drawing, at_ms: int) -> list[Fault]:
 def _later(draw: Drawing, at_ms: int) -> Fault:
     """Returns a fault long after a time, which keeps the next burst out of the way of what waits."""
     at_ms += 2 * draw.hold_ms() + 2 * draw.step_ms()
-    return replace(draw.fault(at_ms, "isolate", ("active_controller",), 1), for_ms=draw.step_ms())
+    return replace(draw.fault(at_ms, "isolate", (ACTIVE,), 1), for_ms=draw.step_ms())
 
 
-def _quorum_forgets(draw: Drawing, at_ms: int) -> list[Fault]:
-    faults = [until_event(draw, draw.fault(at_ms, "isolate", ("active_controller",), 1), ELECTED)]
-    if chance(draw, 0.5):
-        # What the leader and one follower have, the followers lose together.
-        at_ms += short_ms(draw)
-        lost = replace(draw.on_node(at_ms, "power", ("controllers",)), for_ms=up_to(draw, 100))
-        return [*faults, lost, _later(draw, at_ms)]
+def _away(draw: Drawing, at_ms: int, controller: str) -> Fault:
+    """Returns a fault that takes a controller away for about as long as an election takes."""
+    fault = draw.on_node(at_ms, one_of(draw, LEAVES), (controller,))
+    params = {} if fault.fault == "isolate" else fault.params  # a controller has one plane
+    return replace(fault, params=params, for_ms=draw.step_ms())
+
+
+def _lose_power(draw: Drawing, at_ms: int, targets: tuple[str, ...]) -> Fault:
+    """Returns a fault by which nodes lose power and are back before they are missed."""
+    return replace(draw.on_node(at_ms, "power", targets), for_ms=up_to(draw, 100))
+
+
+def _election_event(draw: Drawing) -> str:
+    return ELECTED if draw.observes_nodes else "controller-election"
+
+
+def _quorum_election(draw: Drawing, at_ms: int) -> list[Fault]:
+    event = _election_event(draw)
+    parted = until_event(draw, draw.fault(at_ms, "isolate", (ACTIVE,), 1), event)
+    variant = draw.pick(("records", "records", "votes", "votes", "slow"))
+    if variant == "records":
+        # What the leader and some followers have, the followers lose together.
+        lost = _lose_power(draw, at_ms + short_ms(draw), ("controllers",))
+        return [parted, lost, _later(draw, at_ms)]
+    if variant == "slow":
+        return _slow_controllers(draw, at_ms)
+    faults = [parted]
     for controller in draw.controllers:
         # Nobody hears of the one that is elected; the others lose power, and elect again without it.
-        elected = f"{ELECTED} at {controller}"
-        parted = until_event(draw, draw.fault(at_ms, "isolate", (controller,), 1), ELECTED)
+        elected = f"{event} at {controller}"
+        parted = until_event(draw, draw.fault(at_ms, "isolate", (controller,), 1), event)
         others = tuple(other for other in draw.controllers if other != controller) or (controller,)
-        lost = replace(draw.on_node(at_ms, "power", others), for_ms=up_to(draw, 100))
         faults.append(at_event(parted, elected, 1, draw.pick((0, 0, 1))))
-        faults.append(at_event(lost, elected, 1, short_ms(draw)))
+        faults.append(at_event(_lose_power(draw, at_ms, others), elected, 1, short_ms(draw)))
     return [*faults, _later(draw, at_ms)]
 
 
-def _old_epoch_commits(draw: Drawing, at_ms: int) -> list[Fault]:
-    active = "active_controller"  # nothing is committed, so it is the same one all the time
+def _slow_controllers(draw: Drawing, at_ms: int) -> list[Fault]:
+    event = _election_event(draw)
+    name = draw.pick(("slow_disk", "slow_disk", *SLOW))
+    slow = draw.pick(("majority_controllers", "majority_controllers", "controllers"))
+    faults = [
+        draw.fault(at_ms, name, (slow,), 4 * draw.hold_ms(), **SLOW[name]),
+        _away(draw, at_ms, ACTIVE),
+    ]
+    # A slow controller leads for some time before another disk has a record of its epoch.
+    for controller in draw.controllers:
+        for nth in range(1, 2 + int(draw.stream.random() * 3)):
+            fault = _away(draw, at_ms, controller)
+            faults.append(at_event(fault, f"{event} at {controller}", nth, up_to(draw, 60)))
+    return faults
+
+
+def _quorum_without_majority(draw: Drawing, at_ms: int) -> list[Fault]:
+    # Nothing is committed, so the active controller is the same one all the time.
     answers = "FetchResponse from controller to controller"
-    faults = [held(draw, at_ms, answers, f"{ELECTED} at {active}")]
+    faults = [held(draw, at_ms, answers, f"{ELECTED} at {ACTIVE}")]
     at_ms += 1 + up_to(draw, 20)
     if draw.actions:
         faults.append(draw.action(at_ms, draw.partition()))
     faults.append(draw.fault(at_ms, "isolate", ("one",), draw.hold_ms()))
     at_ms += 10 + up_to(draw, 60)
-    faults.append(until_event(draw, draw.fault(at_ms, "isolate", (active,), 1), ELECTED))
-    # It serves what it had, long before the record of its next epoch is durable.
-    slow = draw.fault(
-        at_ms, "slow_disk", (active,), LONG * draw.hold_ms(), ms=60 + up_to(draw, 100)
-    )
-    faults.append(slow)
+    faults.append(until_event(draw, draw.fault(at_ms, "isolate", (ACTIVE,), 1), ELECTED))
+    # It serves what it had, long before the record of its next epoch is durable: first its state is.
+    slow_ms = 20 + up_to(draw, 40)
+    faults.append(draw.fault(at_ms, "slow_disk", (ACTIVE,), LONG * draw.hold_ms(), ms=slow_ms))
     for controller in draw.controllers:
-        fetched = f"received:Fetch from controller to {active}"
+        fetched = f"received:Fetch from controller to {ACTIVE}"
         parted = draw.fault(at_ms, "isolate", (controller,), 1)
         parted = until_event(draw, parted, fetched, draw.pick((2, 2, 3)))
-        faults.append(at_event(parted, f"{ELECTED} at {controller}", 1, 15 + up_to(draw, 60)))
+        delay_ms = 4 * slow_ms + up_to(draw, slow_ms)
+        faults.append(at_event(parted, f"{ELECTED} at {controller}", 1, delay_ms))
     return [*faults, _later(draw, at_ms + draw.hold_ms())]
 
 
 CONTROLLER_TEMPLATES: Mapping[str, Template] = {
-    "quorum-without-majority": Template(
-        about="Leaders of the metadata quorum write what no other controller copies, and return.",
-        draw=_quorum_without_majority,
-        needs_controllers=True,
-        needs_simulation=True,
-    ),
     "controllers-start-again": Template(
         about="All controllers start again while replicas are eligible leaders; then the leader goes away.",
         draw=_controllers_start_again,
@@ -134,15 +153,16 @@ CONTROLLER_TEMPLATES: Mapping[str, Template] = {
         draw=_at_once,
         needs_controllers=True,
     ),
-    "quorum-forgets": Template(
-        about="A controller is elected and nobody hears of it; the others lose power and elect again.",
-        draw=_quorum_forgets,
+    "quorum-election": Template(
+        about="The active controller goes away, and the others lose power together, at once or when one of them is "
+        "elected; or they are slow, and each goes away for a short time, again and again.",
+        draw=_quorum_election,
         needs_controllers=True,
-        needs_simulation=True,
     ),
-    "old-epoch": Template(
-        about="x.",
-        draw=_old_epoch_commits,
+    "quorum-without-majority": Template(
+        about="The active controller writes what no other one copies, and leads again after another one that does "
+        "the same. It goes away when it has copied its older record only.",
+        draw=_quorum_without_majority,
         needs_controllers=True,
         needs_simulation=True,
     ),

@@ -10,19 +10,12 @@ each fault lasts until the next event in `nemesis.window_templates`.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nemesis.controller_templates import CONTROLLER_TEMPLATES
-from nemesis.drawing import LEAVES, STRIKES, Drawing, Template, one_of, strike, waiting
+from nemesis.controller_templates import CONTROLLER_TEMPLATES, SLOW
+from nemesis.drawing import LEAVES, STRIKES, Drawing, Template, one_of, strike
 from nemesis.fault import Fault
 from nemesis.message_templates import MESSAGE_TEMPLATES
 from nemesis.replica_templates import REPLICA_TEMPLATES
 from nemesis.window_templates import WINDOW_TEMPLATES
-
-_SLOW: Mapping[str, Mapping[str, int]] = {
-    "slow_disk": {"ms": 60},
-    "delay": {"ms": 80, "jitter_ms": 40},
-    "slow_cpu": {"percent": 3},
-}
-"""What makes a majority slow, and how slow."""
 
 
 def _controller_siege(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -82,40 +75,6 @@ def _controller_fail_over(draw: Drawing, at_ms: int) -> list[Fault]:
     ]
 
 
-def _away(draw: Drawing, at_ms: int, controller: str) -> Fault:
-    """Returns a fault that takes a controller away for about as long as an election takes."""
-    fault = draw.on_node(at_ms, one_of(draw, LEAVES), (controller,))
-    params = {} if fault.fault == "isolate" else fault.params  # a controller has one plane
-    return replace(fault, params=params, for_ms=draw.step_ms())
-
-
-def _together(draw: Drawing, at_ms: int) -> Fault:
-    """Returns a fault that takes several controllers down at once, when they vote or one is elected."""
-    events = ("controller-election", "mark:quorum-leader-elected", "sent:VoteResponse")
-    target = draw.pick(("majority_controllers", "controllers", "controllers"))
-    fault = draw.on_node(at_ms, one_of(draw, ("power", "power", "power", "kill")), (target,))
-    return waiting(draw, fault, events, 1 + int(draw.stream.random() * 3))
-
-
-def _quorum_election(draw: Drawing, at_ms: int) -> list[Fault]:
-    name = draw.pick(("slow_disk", "slow_disk", *_SLOW))
-    slow = draw.pick(("majority_controllers", "majority_controllers", "controllers"))
-    faults = [
-        draw.fault(at_ms, name, (slow,), 4 * draw.hold_ms(), **_SLOW[name]),
-        _away(draw, at_ms, "active_controller"),
-    ]
-    if draw.stream.random() < 0.5:
-        return [*faults, _together(draw, at_ms)]
-    event = "mark:quorum-leader-elected" if draw.observes_nodes else "controller-election"
-    # A slow controller leads for some time before another disk has a record of its epoch.
-    for controller in draw.controllers:
-        for nth in range(1, 2 + int(draw.stream.random() * 3)):
-            fault = _away(draw, at_ms, controller)
-            waits = waiting(draw, fault, (f"{event} at {controller}",), nth)
-            faults.append(replace(waits, delay_ms=1 + int(draw.stream.random() * 60)))
-    return faults
-
-
 def _reassignment(draw: Drawing, at_ms: int) -> list[Fault]:
     partition = draw.partition()
     if "reassign" not in draw.actions:
@@ -168,10 +127,10 @@ def _flapping(draw: Drawing, at_ms: int) -> list[Fault]:
 
 def _slow_majority(draw: Drawing, at_ms: int) -> list[Fault]:
     hold_ms = 2 * draw.hold_ms()
-    name = draw.pick(tuple(_SLOW))
+    name = draw.pick(tuple(SLOW))
     partition = draw.partition()
     return [
-        draw.fault(at_ms, name, ("majority",), hold_ms, **_SLOW[name]),
+        draw.fault(at_ms, name, ("majority",), hold_ms, **SLOW[name]),
         draw.on_node(at_ms + draw.step_ms(), one_of(draw, STRIKES), (f"leader:{partition}",)),
     ]
 
@@ -205,12 +164,6 @@ TEMPLATES: Mapping[str, Template] = {
     "controller-fail-over": Template(
         about="The active controller goes away; when another one is elected, a fault strikes.",
         draw=_controller_fail_over,
-        needs_controllers=True,
-    ),
-    "quorum-election": Template(
-        about="The active controller goes away; when controllers vote or are elected, they lose power together, "
-        "or each goes away for a short time, again and again. Some are slow.",
-        draw=_quorum_election,
         needs_controllers=True,
     ),
     "reassignment": Template(
