@@ -226,24 +226,35 @@ def _replaced_directory(draw: Drawing, at_ms: int) -> list[Fault]:
     if draw.log_dirs == 1 or not draw.observes_nodes:
         return _moving_replicas(draw, at_ms)
     partition = draw.partition()
-    targets = (draw.pick((f"leader:{partition}", f"isr_member:{partition}", "all")),)
-    faults = _move(draw, at_ms, partition, targets) if chance(draw, 0.6) else []
+    leader = f"leader:{partition}"
+    moved = _move(draw, at_ms, partition, (leader,)) if chance(draw, 0.7) else []
+    faults = list(moved)
     at_ms += draw.step_ms()
     for_ms = AWAY * draw.hold_ms()
-    faults.append(_leave(draw, at_ms, _followers(draw, partition), for_ms))
-    last = (draw.pick((f"leader:{partition}", f"last_in_isr:{partition}")),)
+    lagging = draw.fault(at_ms, "isolate", (f"followers:{partition}",), 2 * for_ms)
+    if chance(draw, 0.2):
+        lagging = _leave(draw, at_ms, _followers(draw, partition), for_ms)
+    faults.append(lagging)
+    # Mostly the one with the replica: it begins in the first one, if the topic has few partitions.
     log_dir = 1 + int(draw.stream.random() * draw.log_dirs)
-    moments = (f"isr-shrink of {partition}", f"elr-change of {partition}")
-    if chance(draw, 0.3):
+    if chance(draw, 0.6):
+        log_dir = 2 if moved else 1
+    shrinks = f"isr-shrink of {partition}"
+    if chance(draw, 0.2):
+        last = (draw.pick((leader, f"last_in_isr:{partition}")),)
         failed = draw.fault(at_ms, "log_dir_error", last, draw.hold_ms(), log_dir=log_dir)
-        return [*faults, _waiting(draw, failed, moments)]
-    stopped = draw.on_node(at_ms, draw.pick(("stop", "stop", "stop", "kill")), last)
+        return [*faults, _waiting(draw, failed, (shrinks, f"elr-change of {partition}"))]
+    stopped = draw.on_node(at_ms, draw.pick((*("stop",) * 5, "kill")), (leader,))
+    stopped = replace(stopped, for_ms=2 * draw.step_ms())
     replaced = draw.fault(at_ms, "wipe_log_dir", ("down",), draw.hold_ms(), log_dir=log_dir)
+    # The next burst begins after the last time here: it would be in the way of what waits.
+    back = _leave(draw, at_ms + 2 * draw.hold_ms() + 2 * draw.step_ms(), (leader,), for_ms)
     return [
         *faults,
-        _waiting(draw, stopped, moments),
+        replace(stopped, on=shrinks, nth=draw.pick((1, 2)), delay_ms=draw.step_ms() // 2),
         # The leader changes when a broker begins to stop, a little before its process has ended.
         replace(replaced, on=f"leader-change of {partition}", delay_ms=draw.step_ms() // 2),
+        back,
     ]
 
 
