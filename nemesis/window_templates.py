@@ -262,18 +262,20 @@ def _moves_between_elections(draw: Drawing, at_ms: int) -> list[Fault]:
     leader, elected = f"leader:{partition}", f"election of {partition}"
     if "move_replica" not in draw.actions:
         return _leads_again(draw, at_ms)
-    long_ms = LONG * draw.hold_ms()
-    faults = [draw.fault(at_ms, "isolate", ("all",), long_ms, planes=("client",))]
+    others = draw.pick((1, 2, 2, 2))
+    is_moved = f"received:AssignReplicasToDirsResponse to {leader}"
+    faults = [_held(draw, at_ms, "Produce from client to broker", is_moved)]
     at_ms += draw.step_ms() // 2
-    leaves = draw.fault(at_ms, draw.pick(("kill", "isolate")), (leader,), 1)
-    faults.append(_until(draw, leaves, elected))
-    elections = _up_to(draw, 2)
-    faults += [
-        _at(_until(draw, leaves, elected), elected, nth, draw.step_ms())
-        for nth in range(1, 1 + elections)
-    ]
+    first = draw.fault(at_ms, draw.pick(("kill", "isolate")), (leader,), 1)
+    faults.append(_until(draw, first, elected, others))
+    # Each of the others leads without records, and is away until the first one has moved.
+    gone = _until(draw, draw.fault(at_ms, "isolate", (leader,), 1), is_moved)
+    if others == 2:
+        faults.append(_at(gone, elected, 1, _some_ms(draw) // 2))
+    faults.append(_at(gone, f"isr-expand of {partition}", 1, _some_ms(draw) // 2))
     moved = draw.fault(at_ms, "move_replica", (leader,), 0, partition=partition)
-    return [*faults, _at(moved, elected, 1 + elections, _short_ms(draw))]
+    faults.append(_at(moved, elected, 1 + others, _short_ms(draw)))
+    return [*faults, _last_strike(draw, at_ms + 2 * draw.hold_ms(), leader)]
 
 
 def _nobody_leads(draw: Drawing, at_ms: int) -> list[Fault]:
