@@ -154,14 +154,14 @@ CONTROLLER_TEMPLATES: Mapping[str, Template] = {
         needs_controllers=True,
     ),
     "quorum-election": Template(
-        about="The active controller goes away, and the others lose power together, at once or when one of them is "
-        "elected; or they are slow, and each goes away for a short time, again and again.",
+        about="The active controller goes away, and the others lose power together, at once or when one of them "
+        "is elected; or each goes away for a short time, again and again, while some are slow.",
         draw=_quorum_election,
         needs_controllers=True,
     ),
     "quorum-without-majority": Template(
-        about="The active controller writes what no other one copies, and leads again after another one that does "
-        "the same. It goes away when it has copied its older record only.",
+        about="The active controller writes what no other one copies. It leads again after another one that does "
+        "the same, and goes away when only its older record is copied.",
         draw=_quorum_without_majority,
         needs_controllers=True,
         needs_simulation=True,
