@@ -326,10 +326,14 @@ def _late_batch(draw: Drawing, at_ms: int) -> list[Fault]:
 def _marker_in_another_transaction(draw: Drawing, at_ms: int) -> list[Fault]:
     leader, coordinator = f"leader:{draw.partition()}", draw.pick(draw.brokers)
     marker = f"WriteTxnMarkers from {coordinator} to {leader}"
-    nth = 1 + _up_to(draw, 10)
-    late = _late_copy(draw, at_ms, marker, f"received:Produce from client to {leader}", 4 * nth)
-    gone = draw.fault(at_ms, "isolate", (coordinator,), draw.hold_ms(), planes=("controller",))
-    return [late, _at(gone, f"sent:{marker}", 1, _short_ms(draw))]
+    # The copies arrive when its successor has ended transactions of the same producers.
+    late_ms, count = draw.hold_ms() + 2 * draw.step_ms(), _up_to(draw, 4)
+    late = draw.fault(
+        at_ms, "duplicate_messages", (), 2 * late_ms, messages=marker, ms=late_ms, count=count
+    )
+    gone = draw.fault(at_ms, "isolate", (coordinator,), 1, planes=("controller",))
+    gone = _until(draw, gone, f"fencing at {coordinator}")
+    return [late, _at(gone, f"sent:{marker}", count, _short_ms(draw))]
 
 
 WINDOW_TEMPLATES: Mapping[str, Template] = {
