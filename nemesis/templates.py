@@ -3,8 +3,9 @@
 The windows in which a replicated log goes wrong are short. A template brings the cluster close to one of them and
 lets a second fault wait for its event (`nemesis.trigger`) instead of for a time. They are drawn only where
 `[nemesis] templates` names them. Those about the replicas of a partition are in
-`nemesis.replica_templates`, those in which messages are late in `nemesis.message_templates`, and those in which
-each fault lasts until the next event in `nemesis.window_templates`.
+`nemesis.replica_templates`, those in which messages are late in `nemesis.message_templates`, those in which each
+fault lasts until the next event in `nemesis.window_templates`, and those about the quorum of controllers in
+`nemesis.controller_templates`.
 """
 
 from collections.abc import Mapping

@@ -76,7 +76,7 @@ def test_every_waiting_template_names_its_moment():
     assert {"unfencing", "isr-expand", "registration", "sent", "mark"} == events("stale-join")
     assert {"election"} == events("leader-returns")
     assert {"received", "election", "isr-expand"} == events("late-watermark")
-    assert {"controller-election", "mark", "sent"} == events("quorum-election")
+    assert {"mark"} == events("quorum-election")
     assert {"sent"} == events("late-markers")
     for name in (
         *("flapping", "slow-majority", "rolling-restart", "controller-siege", "late-requests"),
@@ -93,10 +93,11 @@ HEALED_AT = {
     "one-publish": {"election"},
     "silent-followers": {"election"},
     "prefers-a-lagging-replica": {"election"},
-    "moves-between-elections": {"election"},
-    "quorum-without-majority": {"controller-election"},
+    "moves-between-elections": {"election", "received"},
+    "quorum-election": {"mark"},
+    "quorum-without-majority": {"mark", "received"},
     "late-batch": {"received"},
-    "marker-in-another-transaction": {"received"},
+    "marker-in-another-transaction": {"fencing"},
 }
 """By template: the events at which its faults are healed."""
 
@@ -218,17 +219,37 @@ def test_rolling_restarts_reach_every_broker_and_sieges_end_in_a_strike_on_contr
     assert of_messages & messages == of_messages - {"reorder_messages", "refuse_messages"}
 
 
-def test_controllers_go_away_when_they_are_elected_alone_or_together():
+def test_who_is_elected_is_alone_and_the_other_controllers_lose_power():
     faults = [f for seed in range(40) for f in draw(seed, ("quorum-election",))]
     waiting = [f for f in faults if f.trigger is not None]
-    alone = [f for f in waiting if "at" in f.trigger.qualifiers]
-    assert {f.targets for f in alone} == {("c11",), ("c12",), ("c13",)}
-    assert all(f.trigger.qualifiers["at"] == f.targets[0] for f in alone)
+    assert all(f.trigger.qualifiers["at"] in ("c11", "c12", "c13") for f in waiting)
+    lost = [f for f in waiting if len(f.targets) == 2]
+    assert {f.fault for f in lost} == {"power"}
+    assert all({*f.targets, f.trigger.qualifiers["at"]} == {"c11", "c12", "c13"} for f in lost)
+    alone = [f for f in waiting if f not in lost]
+    assert all(f.targets == (f.trigger.qualifiers["at"],) for f in alone)
     assert {f.nth for f in alone} == {1, 2, 3}
-    together = [f for f in waiting if f not in alone]
-    assert {f.targets for f in together} == {("controllers",), ("majority_controllers",)}
-    assert {"power", "kill"} == {f.fault for f in together}
+    assert {f.fault for f in faults if f.targets == ("controllers",)} >= {"power"}
     assert not any(f.params for f in faults if f.fault == "isolate")
+
+
+def test_where_nodes_are_not_observed_controllers_are_elected_when_that_is_committed():
+    faults = drawn("quorum-election", observes_nodes=False)
+    events = {f.trigger.kind.name for f in faults if f.trigger is not None}
+    healed = {f.healing_trigger.kind.name for f in faults if f.healing_trigger is not None}
+    assert events == healed == {"controller-election"}
+
+
+def test_a_controller_is_cut_off_until_the_active_one_has_copied_its_older_record():
+    faults = [f for seed in range(20) for f in draw(seed, ("quorum-without-majority",))]
+    elected = [f for f in faults if f.trigger is not None]
+    assert {f.on for f in elected} == {
+        "mark:quorum-leader-elected at c11",
+        "mark:quorum-leader-elected at c12",
+        "mark:quorum-leader-elected at c13",
+    }
+    assert {f.until for f in elected} == {"received:Fetch from controller to active_controller"}
+    assert {f.targets for f in faults if f.fault == "slow_disk"} == {("active_controller",)}
 
 
 def test_late_requests_are_late_for_clients_or_for_brokers_and_markers_of_one_coordinator_wait():
@@ -273,7 +294,7 @@ def load(templates, on="simulation"):
 def test_an_experiment_names_its_templates():
     schedule = planned_schedule(load('"recovery"'), 1)
     assert any(fault.on.endswith(("at b1", "at b2", "at b3")) for fault in schedule)
-    schedule = planned_schedule(load('"quorum-election"'), 1)
+    schedule = planned_schedule(load('"quorum-without-majority"'), 1)
     assert {"c11", "c12", "c13"} & {target for fault in schedule for target in fault.targets}
     local = planned_schedule(load('"recovery"', on="local"), 1)
     assert all(f.trigger is None or f.trigger.kind.is_committed for f in local)
