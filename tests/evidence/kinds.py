@@ -28,6 +28,7 @@ EXAMPLES = ("cluster-changes", "one-isolated-follower", "power-cuts", "all-fault
 EXAMPLES_WITH_GROUPS = ("consumer-group",)
 LONG_EXAMPLE = "long-all-faults"
 KNOWN_ANOMALIES = {"divergent-replicas", "stuck"}
+KNOWN_VIOLATION = "INV-4"
 KNOWN_FINDING = (
     "invalid on a posix-strict disk only (docs/findings/recovery-keeps-truncated-records.md)"
 )
@@ -135,7 +136,8 @@ def _add_swarm(cases: Cases, name: str, first: int, count: int) -> None:
             cases.unknown[reason] = cases.unknown.get(reason, 0) + 1
         elif row["verdict"] != "valid" or row["violations"] or row["error"]:
             ids = [one["id"] for one in row["anomalies"] if one["judgement"] == "forbidden"]
-            if KNOWN_ANOMALIES & set(ids) and _has_no_finding_on_ext4(name, row["seed"]):
+            is_known = bool(KNOWN_ANOMALIES & set(ids)) or KNOWN_VIOLATION in str(row["violations"])
+            if is_known and _has_no_finding_on_ext4(name, row["seed"]):
                 reason = f"{name}: {KNOWN_FINDING}"
                 cases.unknown[reason] = cases.unknown.get(reason, 0) + 1
                 continue
