@@ -147,3 +147,23 @@ def test_an_empty_append_as_the_first_row_begins_at_offset_0() -> None:
 def test_a_first_append_of_one_record_begins_at_offset_0() -> None:
     (term,) = logs_of(leads(2, 1, 1, epoch=1)).terms
     assert (term.write_begin.tolist(), term.write_end.tolist()) == ([0], [1])
+
+
+def test_what_a_replica_has_is_what_its_last_row_before_the_election_shows() -> None:
+    """Broker 2 copied offset 1 from broker 1, cut it, and copied it again from broker 3, in epoch 1."""
+    logs = logs_of(
+        leads(1, 1, 2, epoch=0),
+        replica(2, 2, 2, epoch=0),
+        replica(2, 3, 1, epoch=0),
+        leads(4, 3, 1, epoch=1, cause="role"),
+        leads(5, 3, 2, epoch=1),
+        replica(6, 2, 1, epoch=1, cause="truncate"),
+        replica(7, 2, 2, epoch=1),
+    )
+    three = records((0, 0, 0, 3), (1, 1, 1, 6), (1, 0, 0, 3))
+    after = Moment(broker=2, at_ns=9, epoch=2)
+    assert logs.certainly_has(after, three).tolist() == [True, True, False]
+    assert logs.lacks(after, three).tolist() == [False, False, True]
+    before = Moment(broker=2, at_ns=6, epoch=2)
+    assert logs.certainly_has(before, three).tolist() == [True, False, False]
+    assert logs.lacks(before, three).tolist() == [False, True, True]
