@@ -10,6 +10,7 @@ from tests.anomalies.runs import leads, replica, table
 
 Row = dict[str, Any]
 FOREVER_NS = 2**61
+ANY_EPOCH = 2**31
 
 
 def logs_of(*rows: Row, **more: Any) -> ReplicaLogs:
@@ -167,3 +168,110 @@ def test_what_a_replica_has_is_what_its_last_row_before_the_election_shows() -> 
     before = Moment(broker=2, at_ns=6, epoch=2)
     assert logs.certainly_has(before, three).tolist() == [True, False, False]
     assert logs.lacks(before, three).tolist() == [False, True, True]
+
+
+def test_a_follower_may_have_copied_what_a_leader_wrote_over_records_of_an_earlier_epoch() -> None:
+    """Broker 1 cut its log at 4, in epoch 1, and wrote offset 1 again. Broker 2 copied it after that."""
+    logs = logs_of(
+        leads(1, 1, 2, epoch=0),
+        leads(2, 1, 2, epoch=1, cause="role"),
+        leads(3, 1, 3, epoch=1),
+        leads(4, 1, 1, epoch=1, cause="truncate"),
+        leads(5, 1, 3, epoch=1),
+        replica(6, 2, 3, epoch=1),
+    )
+    two = records((0, 1, 1, 5), (1, 1, 1, 5))
+    assert logs.lacks(Moment(broker=2, at_ns=9, epoch=2), two).tolist() == [True, False]
+
+
+def test_a_follower_of_a_leader_that_leads_again_copies_what_that_leader_has() -> None:
+    """Broker 1 led in epochs 0 and 2, and reported nothing in between."""
+    logs = logs_of(
+        leads(1, 1, 1, epoch=0),
+        leads(4, 1, 1, epoch=2, cause="role"),
+        replica(5, 2, 1, epoch=2),
+        leads(6, 1, 2, epoch=2),
+    )
+    two = records((0, 0, 0, 1), (0, 1, 2, 1))
+    after = Moment(broker=2, at_ns=9, epoch=3)
+    assert logs.certainly_has(after, two).tolist() == [True, False]
+    assert logs.lacks(after, two).tolist() == [False, True]
+
+
+def test_two_rows_of_a_leader_at_one_moment_show_what_its_follower_copies() -> None:
+    """Broker 1 was looked at when it led in epoch 1, and twice at 7, in epoch 2. Then it wrote offset 2."""
+    logs = logs_of(
+        leads(3, 1, 2, epoch=1, cause="role"),
+        leads(7, 1, 2, epoch=2, cause="role"),
+        leads(7, 1, 2, hw=2, epoch=2, cause="high-watermark"),
+        replica(8, 2, 3, epoch=2),
+        replica(12, 2, 3, epoch=3, cause="high-watermark"),
+    )
+    assert not logs.has_all_changes
+    moment = Moment(broker=2, at_ns=9, epoch=3)
+    assert logs.certainly_has(moment, records((2, 2, 2, 8), (2, 1, 1, 8))).tolist() == [True, False]
+
+
+def test_a_replica_kept_what_it_copied_after_it_had_been_down() -> None:
+    """Broker 2 was down at 3, copied offset 1 at 4, and was looked at again when it led."""
+    logs = logs_of(
+        leads(1, 1, 0, epoch=1, cause="role"),
+        replica(2, 2, 1, epoch=1),
+        replica(3, 2, 1, epoch=1, role="offline", cause="down"),
+        replica(4, 2, 2, epoch=1),
+        leads(7, 2, 2, epoch=2, cause="role"),
+    )
+    assert not logs.has_all_changes
+    both = records((0, 1, 1, 2), (1, 1, 1, 4))
+    assert logs.certainly_has(Moment(broker=2, at_ns=5, epoch=2), both).tolist() == [True, True]
+    assert logs.certainly_has(Moment(broker=2, at_ns=3, epoch=2), both).tolist() == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("from_ns", "to_ns", "expected"),
+    [(5, 7, (ANY_EPOCH, FOREVER_NS, -1)), (5, 8, (0, 8, 0)), (8, 9, (0, 8, 0))],
+)
+def test_a_follower_shows_no_record_at_the_end_of_its_log(
+    from_ns: int, to_ns: int, expected: tuple[int, int, int]
+) -> None:
+    """Broker 2 knew of the high watermark 2 at 5, and copied offset 1 at 8. The leader reported none."""
+    logs = logs_of(
+        leads(1, 1, 2, epoch=0),
+        replica(5, 2, 1, hw=2),
+        replica(8, 2, 2, hw=2),
+    )
+    found = logs.served(ints(1), ints(from_ns), ints(to_ns), ints(-1))
+    assert tuple(int(column[0]) for column in found) == expected
+
+
+def test_what_is_below_a_first_append_is_not_of_a_later_epoch() -> None:
+    logs = logs_of(leads(2, 1, 2, epoch=1))
+    four = records((0, 0, 1, 1), (0, 2, 2, 1), (1, 0, 1, 1), (1, 2, 2, 1))
+    lacks = logs.lacks(Moment(broker=1, at_ns=9, epoch=2), four)
+    assert lacks.tolist() == [False, True, False, True]
+
+
+def test_a_leader_that_reports_twice_at_one_moment_goes_on_writing() -> None:
+    """Broker 1 reported an append and its high watermark at 3, and the next append at 4."""
+    logs = logs_of(
+        leads(3, 1, 1, epoch=1),
+        leads(3, 1, 1, hw=1, epoch=1, cause="high-watermark"),
+        leads(4, 1, 2, hw=1, epoch=1),
+    )
+    two = records((1, 1, 1, 1), (1, 0, 0, 1))
+    moment = Moment(broker=1, at_ns=9, epoch=2)
+    assert logs.certainly_has(moment, two).tolist() == [True, False]
+    assert logs.lacks(moment, two).tolist() == [False, True]
+
+
+def test_a_leader_whose_log_was_shorter_at_its_first_append_wrote_what_follows() -> None:
+    """Broker 1 had offset 2 in epoch 0, and wrote it again in epoch 1. Broker 2 copied it after that."""
+    logs = logs_of(
+        leads(1, 3, 3, epoch=0),
+        replica(2, 1, 3, epoch=0),
+        leads(4, 1, 2, epoch=1),
+        leads(5, 1, 3, epoch=1),
+        replica(6, 2, 3, epoch=1),
+    )
+    two = records((2, 0, 0, 1), (2, 1, 1, 6))
+    assert logs.lacks(Moment(broker=2, at_ns=9, epoch=2), two).tolist() == [True, False]
