@@ -82,7 +82,8 @@ class NaiveElections:
         self.unrecorded: list[Unrecorded] = []
         events: list[Event | Unrecorded] = []
         led = []
-        leader, eligible = NONE, states[0]["isr"] if states else []
+        # If the first recorded election is flagged, who was in the ISR before is not known.
+        leader, eligible = NONE, states[0]["isr"] if states and not states[0]["flagged"] else []
         for index, row in enumerate(states):
             missing = unrecorded_before(states, index)
             if missing:
