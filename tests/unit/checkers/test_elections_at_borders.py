@@ -409,6 +409,21 @@ def test_a_record_may_be_established_at_the_moment_of_the_election_that_lost_it(
     assert fates.outcome.tolist() == [expected]
 
 
+@pytest.mark.parametrize("elr_on", [False, True])
+def test_a_member_of_the_isr_brings_nothing_back_that_its_leader_lacked(elr_on: bool) -> None:
+    """The leader of epoch 1, elected at 10, lacked the record, so the elections after it lost nothing."""
+    states = [
+        state(0, 1, [1, 2, 3], epoch=0),
+        state(10, 2, [2, 3], epoch=1, flagged=True),
+        state(40, 3, [2, 3], epoch=2),
+        state(50, 2, [2], epoch=3),
+    ]
+    lost = claims(low_epoch=[0], high_epoch=[0], epoch=[0], from_ns=[5], by_ns=[5])
+    found = elections_of(states, elr_on=elr_on)
+    fates = found.fates(lost, None, Written.of(ints(1), ints(0)))
+    assert (fates.outcome.tolist(), fates.election.tolist()) == ([EXCUSED], [1])
+
+
 def test_broker_0_can_be_elected() -> None:
     states = [
         state(0, 0, [0, 1], epoch=0),
