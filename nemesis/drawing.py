@@ -1,7 +1,8 @@
 """What templates of faults are made of: the draws of a schedule, and faults that several templates have in common.
 
-The templates are in `nemesis.templates`, `nemesis.replica_templates`, `nemesis.message_templates`,
-`nemesis.window_templates` and `nemesis.controller_templates`.
+The templates are in `nemesis.templates`, `nemesis.replica_templates`, `nemesis.settings_templates`,
+`nemesis.message_templates`, `nemesis.window_templates`, `nemesis.isr_templates` and
+`nemesis.controller_templates`.
 """
 
 from collections.abc import Callable, Sequence

@@ -28,10 +28,6 @@ ALIVE_SHARE = 0.75
 """This share of the followers that receive no records are alive for the controllers."""
 
 
-REPLICA_COUNTS = (1, 1, 2, 3, 3, 4)
-"""How many replicas partitions get; with one, min ISR means least for them and most for their neighbours."""
-
-
 def _waiting(draw: Drawing, fault: Fault, events: Sequence[str]) -> Fault:
     """Returns a fault that waits for one of several events, and some time longer: at most one step."""
     delay_ms = draw.pick(DELAYS_MS)
@@ -102,93 +98,6 @@ def _configuration(draw: Drawing, at_ms: int) -> list[Fault]:
         strike(draw, at_ms, moments, targets),
         _leave(draw, at_ms, _followers(draw, partition), for_ms),
     ]
-
-
-def _late_settings(draw: Drawing, at_ms: int) -> list[Fault]:
-    """Min ISR changes while a leader hears of no metadata, and the ISR shrinks or the leader is deposed."""
-    if "alter_config" not in draw.actions:
-        return _eligible_leaders(draw, at_ms)
-    partition = draw.partition()
-    leader = f"leader:{partition}"
-    moments = (f"isr-shrink of {partition}", f"elr-change of {partition}")
-    before = draw.pick(MIN_ISRS)
-    after = next(value for value in MIN_ISRS if value != before)
-    late_ms, for_ms = AWAY * draw.hold_ms(), AWAY * draw.hold_ms()
-    faults = [min_isr_set(draw, at_ms, partition, before)]
-    at_ms += draw.step_ms() // 2
-    if draw.observes_nodes:
-        faults.append(draw.fault(at_ms, "stall_metadata", (leader,), late_ms))
-    faults.append(_lag(draw, at_ms, _followers(draw, partition), for_ms))
-    changed = min_isr_set(draw, at_ms + draw.step_ms() // 4, partition, after)
-    events = list(moments)
-    if draw.observes_nodes:
-        events.append(f"mark:metadata-batches-merged at {leader}")
-    if not draw.observes_nodes or chance(draw, 0.5):
-        # It is deposed, and learns of that and of the new value at once.
-        deposed = draw.fault(at_ms, "isolate", (leader,), late_ms // 3, planes=("controller",))
-        faults.append(replace(deposed, on=draw.pick(moments)))
-        changed = replace(changed, on=draw.pick((f"leader-change of {partition}", *moments)))
-        events = [f"leader-change of {partition}"]
-    faults.append(changed)
-    struck = replace(draw.on_node(at_ms, one_of(draw, STRIKES), (leader,)), for_ms=for_ms)
-    return [*faults, _waiting(draw, struck, events)]
-
-
-def _preferred_leader(draw: Drawing, at_ms: int) -> list[Fault]:
-    """The preferred leader is back and still lags when its election is requested."""
-    partition = draw.partition()
-    if "elect_leader" not in draw.actions:
-        return _eligible_leaders(draw, at_ms)
-    leader = f"leader:{partition}"
-    away_ms = draw.hold_ms()
-    lagging_ms = away_ms + 2 * draw.hold_ms()
-    elect = draw.fault(at_ms, "elect_leader", (), 0, partition=partition)
-    events = ("unfencing", f"isr-shrink of {partition}", f"leader-change of {partition}")
-    faults = [
-        draw.fault(at_ms, "isolate", (leader,), lagging_ms, planes=("inter-broker",)),
-        _leave(draw, at_ms, (leader,), away_ms),
-        _waiting(draw, elect, events),
-    ]
-    if "reassign" in draw.actions and chance(draw, 0.4):
-        # Another replica becomes the preferred one, and it may lag as well.
-        faults[1] = draw.fault(at_ms, "reassign", (), 0, partition=partition)
-        faults[0] = _lag(draw, at_ms, (f"isr_follower:{partition}",), lagging_ms)
-    return faults
-
-
-def _replica_sets(draw: Drawing, at_ms: int) -> list[Fault]:
-    """A partition gets more, fewer or other replicas, once or several times, while the ISR shrinks."""
-    partition = draw.partition()
-    if "reassign" not in draw.actions:
-        return _eligible_leaders(draw, at_ms)
-    for_ms = AWAY * draw.hold_ms()
-    first = _reassign(draw, at_ms, partition)
-    is_uneven = chance(draw, 0.5)
-    faults = [first]
-    if is_uneven:
-        # Partitions of one topic then have different numbers of replicas.
-        faults += [_reassign(draw, at_ms, draw.partition()) for _ in range(2)]
-        partition = draw.partition()
-    at_ms += draw.step_ms()
-    faults.append(_lag(draw, at_ms, _followers(draw, partition), for_ms))
-    events = [f"isr-shrink of {partition}"]
-    if not is_uneven:
-        events += [f"elr-change of {partition}", f"replicas-change of {partition}"]
-        if chance(draw, 0.5):
-            cancelled = replace(first, at_ms=at_ms, params={**first.params, "replicas": ()})
-            faults.append(_waiting(draw, cancelled, events[:2]))
-            faults.append(replace(first, at_ms=at_ms + 2 * draw.step_ms()))
-    family = "power" if chance(draw, 0.5) else one_of(draw, STRIKES)
-    left = draw.on_node(at_ms, family, _last_members(draw, partition))
-    return sorted([*faults, _waiting(draw, left, events)], key=lambda fault: fault.at_ms)
-
-
-def _reassign(draw: Drawing, at_ms: int, partition: str) -> Fault:
-    """Returns a reassignment to replicas that are drawn: how many, which, and in what order."""
-    ids = list(range(1, len(draw.brokers) + 1))
-    count = min(draw.pick(REPLICA_COUNTS), len(ids))
-    replicas = tuple(ids.pop(int(draw.stream.random() * len(ids))) for _ in range(count))
-    return draw.fault(at_ms, "reassign", (), 0, partition=partition, replicas=replicas)
 
 
 def _move(draw: Drawing, at_ms: int, partition: str, targets: tuple[str, ...]) -> list[Fault]:
@@ -268,20 +177,6 @@ REPLICA_TEMPLATES: Mapping[str, Template] = {
         about="Followers lag and become eligible leaders; when one is back, or min ISR has changed, the members "
         "of the ISR leave.",
         draw=_eligible_leaders,
-    ),
-    "late-settings": Template(
-        about="Min ISR changes while a leader learns of changed metadata late and followers lag; then the leader "
-        "is deposed, or a fault strikes it.",
-        draw=_late_settings,
-    ),
-    "preferred-leader": Template(
-        about="The preferred leader is elected on request while it may lag.",
-        draw=_preferred_leader,
-    ),
-    "replica-sets": Template(
-        about="Partitions get more, fewer or other replicas while followers lag; some reassignments are cancelled "
-        "and requested again. Then members of the ISR leave.",
-        draw=_replica_sets,
     ),
     "moving-replicas": Template(
         about="Replicas move to another log directory while followers lag, or between elections, with or without "

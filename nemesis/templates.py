@@ -2,10 +2,10 @@
 
 The windows in which a replicated log goes wrong are short. A template brings the cluster close to one of them and
 lets a second fault wait for its event (`nemesis.trigger`) instead of for a time. They are drawn only where
-`[nemesis] templates` names them. Those about the replicas of a partition are in
-`nemesis.replica_templates`, those in which messages are late in `nemesis.message_templates`, those in which each
-fault lasts until the next event in `nemesis.window_templates`, and those about the quorum of controllers in
-`nemesis.controller_templates`.
+`[nemesis] templates` names them. Those about the replicas of a partition are in `nemesis.replica_templates`, those
+about settings, replica sets and shutdowns in `nemesis.settings_templates`, those in which messages are late in
+`nemesis.message_templates`, those in which each fault lasts until the next event in `nemesis.window_templates` and
+`nemesis.isr_templates`, and those about the quorum of controllers in `nemesis.controller_templates`.
 """
 
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from nemesis.drawing import LEAVES, STRIKES, Drawing, Template, one_of, strike
 from nemesis.fault import Fault
 from nemesis.message_templates import MESSAGE_TEMPLATES
 from nemesis.replica_templates import REPLICA_TEMPLATES
+from nemesis.settings_templates import SETTINGS_TEMPLATES
 from nemesis.window_templates import WINDOW_TEMPLATES
 
 
@@ -186,5 +187,6 @@ TEMPLATES: Mapping[str, Template] = {
     **REPLICA_TEMPLATES,
     **WINDOW_TEMPLATES,
     **CONTROLLER_TEMPLATES,
+    **SETTINGS_TEMPLATES,
 }
 """Every template by name."""

@@ -11,11 +11,9 @@ from dataclasses import replace
 from nemesis.drawing import (
     LEAVES,
     LONG,
-    MIN_ISRS,
     Drawing,
     Template,
     chance,
-    min_isr_set,
     one_of,
 )
 from nemesis.drawing import at_event as _at
@@ -188,75 +186,6 @@ def _quick_return(draw: Drawing, at_ms: int) -> list[Fault]:
     return [slow, alone, _at(lost, shrinks, draw.pick((1, 2)), _some_ms(draw))]
 
 
-def _prefers_a_lagging_replica(draw: Drawing, at_ms: int) -> list[Fault]:
-    if "elect_leader" not in draw.actions:
-        return _silent_followers(draw, at_ms)
-    partition = draw.partition()
-    leader, elected = f"leader:{partition}", f"election of {partition}"
-    # The first leader mostly is the preferred one. It comes back, and gets nothing from the next one.
-    away = _until(draw, draw.fault(at_ms, "isolate", (leader,), 1), elected)
-    silent = _held(draw, at_ms, f"FetchResponse from {leader} to follower:{partition}", elected)
-    requested = draw.fault(at_ms, "elect_leader", (), 0, partition=partition)
-    requested = _at(requested, "unfencing", 1, _some_ms(draw) // 2)
-    return [away, _at(silent, elected), requested, _last_strike(draw, at_ms, leader)]
-
-
-def _one_publish(draw: Drawing, at_ms: int) -> list[Fault]:
-    if "alter_config" not in draw.actions:
-        return _leads_again(draw, at_ms)
-    partition = draw.partition()
-    leader, follower = f"leader:{partition}", f"isr_follower:{partition}"
-    elected, shrinks = f"election of {partition}", f"isr-shrink of {partition}"
-    variant = draw.pick(("behind", "raised", "lowered"))
-    before, after = (2, 1) if variant == "lowered" else (1, 2)
-    away = _until(draw, draw.fault(at_ms, "isolate", (follower,), 1), elected, 2)
-    faults = [min_isr_set(draw, at_ms, partition, before), away]
-    # The other follower gets nothing any more once the third one is out of the ISR.
-    answer = f"FetchResponse from {leader} to {follower}"
-    faults.append(_at(_held(draw, at_ms, answer, elected), shrinks))
-    changed = min_isr_set(draw, at_ms, partition, after)
-    stalled = draw.fault(at_ms, "stall_metadata", (leader,), 1)
-    if variant == "lowered":
-        # Alone in the ISR, it learns at once that it is deposed and that min ISR is smaller.
-        parted = draw.fault(at_ms, "isolate", (leader,), 1, planes=("controller",))
-        faults += [
-            _at(replace(parted, for_ms=2 * draw.hold_ms()), shrinks, 2, _some_ms(draw)),
-            _at(changed, f"leader-change of {partition}"),
-        ]
-        return [*faults, _last_strike(draw, at_ms, leader)]
-    if variant == "behind" or chance(draw, 0.3):
-        stalled = _until(draw, stalled, elected)
-    else:
-        # For longer than a fetch of metadata waits: its response would have a part of the changes only.
-        stalled = replace(stalled, for_ms=2 * draw.hold_ms())
-    faults.append(_at(stalled, shrinks, 1, 5))
-    faults.append(_at(changed, shrinks, 1, 30))
-    if variant == "raised":
-        # The controller removes the follower, so the leader learns of both in one publish.
-        unseen = draw.fault(at_ms, "isolate", (follower,), 1, planes=("controller",))
-        faults.append(_at(_until(draw, unseen, elected), shrinks, 1, 40))
-    # The first change is that of the third one.
-    left = _at(_leaves(draw, at_ms, leader), shrinks, 2, 50 + _some_ms(draw))
-    return [*faults, left, _last_strike(draw, at_ms, leader)]
-
-
-def _alone_with_uneven_replicas(draw: Drawing, at_ms: int) -> list[Fault]:
-    partition = draw.partition()
-    if "reassign" not in draw.actions:
-        return _leads_again(draw, at_ms)
-    first = f"{partition.rpartition('-')[0]}-0"
-    ids = list(range(1, len(draw.brokers) + 1))
-    lone = (draw.pick(ids),)
-    long_ms = LONG * draw.hold_ms()
-    shrinks = f"isr-shrink of {partition}"
-    faults = [draw.fault(at_ms, "reassign", (), 0, partition=first, replicas=lone)]
-    at_ms += draw.step_ms()
-    faults.append(draw.fault(at_ms, "isolate", (f"followers:{partition}",), long_ms))
-    lost = replace(draw.on_node(at_ms, "power", (f"leader:{partition}",)), for_ms=draw.step_ms())
-    nth = draw.pick((1, 2, 2))
-    return [*faults, _at(lost, shrinks, nth, 100 + draw.step_ms())]
-
-
 def _moves_between_elections(draw: Drawing, at_ms: int) -> list[Fault]:
     partition = draw.partition()
     leader, elected = f"leader:{partition}", f"election of {partition}"
@@ -276,20 +205,6 @@ def _moves_between_elections(draw: Drawing, at_ms: int) -> list[Fault]:
     moved = draw.fault(at_ms, "move_replica", (leader,), 0, partition=partition)
     faults.append(_at(moved, elected, 1 + others, _short_ms(draw)))
     return [*faults, _last_strike(draw, at_ms + 2 * draw.hold_ms(), leader)]
-
-
-def _nobody_leads(draw: Drawing, at_ms: int) -> list[Fault]:
-    partition = draw.partition()
-    leader, lost = f"leader:{partition}", f"leader-loss of {partition}"
-    long_ms = LONG * draw.hold_ms()
-    followers = draw.fault(at_ms, "isolate", (f"followers:{partition}",), long_ms)
-    struck = _leaves(draw, at_ms + draw.hold_ms(), leader)
-    event = draw.pick((f"isr-shrink of {partition}", f"elr-change of {partition}"))
-    faults = [followers, _at(struck, event, draw.pick((1, 2, 2)), draw.step_ms())]
-    if "alter_config" in draw.actions:
-        changed = min_isr_set(draw, at_ms, partition, draw.pick(MIN_ISRS))
-        faults.insert(1, _at(changed, lost, delay_ms=_some_ms(draw)))
-    return faults
 
 
 def _proposal_is_lost(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -361,33 +276,14 @@ WINDOW_TEMPLATES: Mapping[str, Template] = {
         draw=_silent_followers,
         needs_simulation=True,
     ),
-    "prefers-a-lagging-replica": Template(
-        about="A leader comes back after an election and gets no records, when its preferred election is "
-        "requested.",
-        draw=_prefers_a_lagging_replica,
-        needs_simulation=True,
-    ),
     "quick-return": Template(
         about="A leader loses power or its data, and is back before the controller has noticed.",
         draw=_quick_return,
-    ),
-    "one-publish": Template(
-        about="A leader learns of another min ISR too late, or at once with another ISR or its own end.",
-        draw=_one_publish,
-        needs_simulation=True,
-    ),
-    "uneven-replicas": Template(
-        about="The first partition of a topic gets one replica; the last member of another one's ISR loses power.",
-        draw=_alone_with_uneven_replicas,
     ),
     "moves-between-elections": Template(
         about="Leaders follow each other without records, and one of them moves to another log directory.",
         draw=_moves_between_elections,
         needs_simulation=True,
-    ),
-    "nobody-leads": Template(
-        about="A partition loses its leader while its replicas are away; min ISR may change meanwhile.",
-        draw=_nobody_leads,
     ),
     "lost-proposals": Template(
         about="A proposal for another ISR is lost or refused, while a follower lags.",

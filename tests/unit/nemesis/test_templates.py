@@ -90,7 +90,12 @@ HEALED_AT = {
     },
     "joins-unknown-to-its-leader": {"fencing", "election"},
     "leads-again": {"election", "leader-loss"},
-    "one-publish": {"election"},
+    "late-settings": {"election"},
+    "one-publish": {"election", "elr-change", "unfencing"},
+    "last-member-loses-data": {"election"},
+    "unnoticed-loss": {"election"},
+    "fenced-in-the-isr": {"election", "isr-expand", "isr-shrink"},
+    "replica-sets": {"election"},
     "silent-followers": {"election"},
     "prefers-a-lagging-replica": {"election"},
     "moves-between-elections": {"election", "received"},
@@ -146,46 +151,84 @@ def test_where_nodes_are_not_observed_no_directory_fails_and_no_metadata_thread_
     for name in ("late-settings", "replaced-directory"):
         faults = {fault.fault for fault in drawn(name, observes_nodes=False)}
         assert not faults & {"stall_metadata", "log_dir_error", "wipe_log_dir"}
-    late = [
-        fault for fault in drawn("late-settings", observes_nodes=False) if fault.fault == "isolate"
-    ]
-    assert any(fault.params.get("planes") == ("controller",) for fault in late)
+    held = {fault.fault for fault in drawn("nobody-leads", observes_nodes=False)}
+    assert "hold_messages" not in held
 
 
-def test_late_settings_change_min_isr_twice_and_keep_the_leader_from_hearing_of_it():
+def values(faults):
+    return tuple(fault.params["value"] for fault in faults if fault.fault == "alter_config")
+
+
+def test_late_settings_raise_min_isr_behind_the_leader_or_lower_it_when_it_is_alone():
     for seed in range(20):
         faults = draw(seed, ("late-settings",))
-        first = [fault for fault in faults if fault.fault == "alter_config"][:2]
-        assert {fault.params["key"] for fault in first} == {"min.insync.replicas"}
-    assert {
-        fault.params["value"] for fault in drawn("late-settings") if "value" in fault.params
-    } == {1, 2}
+        changes = [fault for fault in faults if fault.fault == "alter_config"]
+        assert {fault.params["key"] for fault in changes} == {"min.insync.replicas"}
+        for first, second in zip(changes[::2], changes[1::2], strict=False):
+            assert first.trigger is None
+            raised, lowered = ((1, 2), None), ((2, 1), "elr-change")
+            kind = second.trigger and second.trigger.kind.name
+            assert (values((first, second)), kind) in (raised, lowered)
     stalled = [fault.targets for fault in drawn("late-settings") if fault.fault == "stall_metadata"]
     assert set(stalled) == {("leader:t-0",), ("leader:t-1",)}
 
 
-def test_replica_sets_have_different_sizes_and_some_reassignments_are_cancelled():
+def test_followers_are_fenced_while_the_leader_hears_of_no_metadata_and_min_isr_is_raised():
+    faults = drawn("one-publish")
+    fenced = [fault for fault in faults if fault.fault == "hold_messages"]
+    assert {fault.params["messages"] for fault in fenced} == {
+        "BrokerHeartbeat from follower:t-0",
+        "BrokerHeartbeat from follower:t-1",
+    }
+    assert {fault.until.partition(" ")[0] for fault in fenced} == {"elr-change"}
+    assert {value for value in values(faults)} == {1, 2}
+
+
+def test_all_replicas_are_fenced_before_min_isr_changes_without_a_leader():
+    faults = drawn("nobody-leads")
+    held = {fault.params["messages"] for fault in faults if fault.fault == "hold_messages"}
+    assert held == {"BrokerHeartbeat from broker"}
+    changed = {fault.trigger.kind.name for fault in faults if fault.fault == "alter_config"}
+    assert changed == {"leader-loss"}
+
+
+def test_the_last_member_of_the_isr_loses_power_after_a_neighbour_shrank_or_followers_moved():
+    faults = drawn("last-member-loses-data")
+    reassigned = [fault for fault in faults if fault.fault == "reassign"]
+    assert {fault.params["partition"] for fault in reassigned} == {"t-0"}
+    assert {fault.params["replicas"] for fault in reassigned} == {(1,), (2,), (3,)}
+    moved = {fault.targets for fault in faults if fault.fault == "move_replica"}
+    assert moved == {("followers:t-0",), ("followers:t-1",)}
+    # Another min ISR would make the loss lawful.
+    assert not values(faults)
+
+
+def test_brokers_are_stopped_again_when_they_register():
+    again = [f for f in drawn("unnoticed-loss") if f.fault == "stop" and f.trigger is not None]
+    assert {"registration at b1", "registration at b2", "registration at b3"} < {
+        f.on for f in again
+    }
+    assert {f.on.partition(" ")[0] for f in again} == {"registration", "elr-change"}
+
+
+def test_replicas_are_removed_by_a_cancellation_and_added_again_or_moved_to_who_is_away():
     reassigned = [
         fault.params["replicas"] for fault in drawn("replica-sets") if fault.fault == "reassign"
     ]
-    assert {len(replicas) for replicas in reassigned} == {0, 1, 2, 3}
+    assert {len(replicas) for replicas in reassigned} == {0, 2, 3}
     assert {broker for replicas in reassigned for broker in replicas} == {1, 2, 3}
     assert all(len(set(replicas)) == len(replicas) for replicas in reassigned)
 
 
-def test_the_preferred_leader_is_elected_when_it_may_lag():
-    elections = [fault for fault in drawn("preferred-leader") if fault.fault == "elect_leader"]
-    assert elections
+def test_the_preferred_leader_is_elected_when_it_lags():
+    elections = [f for f in drawn("prefers-a-lagging-replica") if f.fault == "elect_leader"]
     assert all("election" not in fault.params for fault in elections)
-    assert {fault.trigger.kind.name for fault in elections} == {
-        "unfencing",
-        "isr-shrink",
-        "leader-change",
-    }
+    kinds = {fault.trigger and fault.trigger.kind.name for fault in elections}
+    assert kinds == {None, "replicas-change"}
 
 
 def test_without_its_action_a_template_still_draws_faults():
-    for name in ("late-settings", "preferred-leader", "replica-sets", "configuration"):
+    for name in ("late-settings", "one-publish", "replica-sets", "configuration"):
         assert {fault.fault for fault in drawn(name, actions=())} & {"isolate", "kill", "power"}
 
 
