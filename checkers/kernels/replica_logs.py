@@ -412,14 +412,27 @@ class ReplicaLogs:
         return is_silent and len(started_ns) > 0 and not is_between.any()
 
     def lacks(self, election: Moment, records: Records) -> Bools:
-        """Returns which records a replica certainly did not have when it was elected."""
+        """Returns which records a replica certainly did not have when it was elected, or when it began to lead."""
         rows = self._rows.get(election.broker)
-        count = 0 if rows is None else rows.until(election.at_ns)
+        count = 0 if rows is None else self._count_as_leader(rows, election)
         if not self.has_all_changes:
             return self._lacks_later(election, count, records)
         if rows is None or not count:
             return np.ones(len(records.offset), dtype=np.bool_)
         return self._differs_in(election.broker, count - 1, records)
+
+    def _count_as_leader(self, rows: _Rows, election: Moment) -> int:
+        """Returns how many rows of a replica come before its leadership.
+
+        Before it hears of its election, it may still follow an older leader, and cut its log for that one.
+        """
+        count = rows.until(election.at_ns)
+        leads = rows.is_leader[count:] & (rows.epoch[count:] == election.epoch)
+        if not count or not self.has_all_changes or not leads.any():
+            return count
+        first = count + int(np.argmax(leads))
+        is_cut = bool((rows.end[count:first] < rows.end[count - 1]).any())
+        return first if is_cut and not rows.is_down[count - 1 : first].any() else count
 
     def _lacks_later(self, election: Moment, first: int, records: Records) -> Bools:
         """Returns which records a replica did not have at the first look after its election.
@@ -443,13 +456,13 @@ class ReplicaLogs:
         return _differs(records, int(self._rows[broker].end[row]), epoch, is_exact)
 
     def certainly_has(self, election: Moment, records: Records) -> Bools:
-        """Returns which records a replica certainly had when it was elected.
+        """Returns which records a replica certainly had when it was elected, and when it began to lead.
 
         What was in its log when the record was established, and was not cut, is still there. Where a leader cut
         its own log, the epoch identifies no record, and what came before the cut counts.
         """
         rows = self._rows.get(election.broker)
-        count = 0 if rows is None else rows.until(election.at_ns)
+        count = 0 if rows is None else self._count_as_leader(rows, election)
         if rows is None or not count:
             return np.zeros(len(records.offset), dtype=np.bool_)
         epoch, is_exact = self._content(election.broker, count - 1).at(records.offset)

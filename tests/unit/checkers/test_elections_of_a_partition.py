@@ -264,3 +264,61 @@ def test_what_the_first_election_of_a_run_excuses_hides_nothing() -> None:
     (inversion,) = [a for a in verdict.anomalies if a.id == "order-inversion"]
     assert inversion.judgement == Judgement.FORBIDDEN
     assert [witness.op_index for witness in inversion.witnesses] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("before_it_leads", "expected"),
+    [
+        # It follows the leader that was flagged before, and only then hears of its own election.
+        ([replica(45, 2, 0, epoch=1, cause="truncate")], EXCUSED),
+        # Nothing of it was cut before it led, so it lost the record later.
+        ([], UNEXCUSED),
+        # Its process ended, and with it the leadership that it had not heard of.
+        (
+            [
+                replica(44, 2, 1, epoch=1, role="offline", cause="down"),
+                replica(45, 2, 0, epoch=1, cause="load"),
+            ],
+            UNEXCUSED,
+        ),
+    ],
+)
+def test_what_an_elected_replica_cuts_for_an_older_leader_before_it_leads_was_lost_by_that_one(
+    before_it_leads: list[dict[str, Any]], expected: int
+) -> None:
+    """Broker 1 lost the record and was elected at 30, with a flag; broker 2 was elected at 40 and again at 60."""
+    states = [
+        state(0, 1, [1, 2], epoch=0),
+        state(30, 1, [1], epoch=1, flagged=True),
+        state(40, 2, [2], epoch=2, flagged=True),
+        state(50, -1, [], epoch=3),
+        state(60, 2, [2], epoch=4),
+    ]
+    end = 0 if before_it_leads else 1
+    logs = [
+        leads(5, 1, 1, hw=1, epoch=0),
+        replica(6, 2, 1, hw=1),
+        replica(29, 1, 0, cause="load"),
+        leads(31, 1, 0, epoch=1, cause="role"),
+        *before_it_leads,
+        leads(46, 2, end, epoch=2, cause="role"),
+        *([] if before_it_leads else [replica(55, 2, 0, epoch=3, cause="load")]),
+        leads(61, 2, 0, epoch=4, cause="role"),
+    ]
+    elections = Elections(
+        table("partition_states", states),
+        table("replica_states", logs),
+        table("broker_states", []),
+        table("faults", []),
+        elr_on=False,
+    )
+    number = np.array([0], dtype=np.int64)
+    record = Claims(
+        offset=number,
+        low_epoch=number,
+        high_epoch=number,
+        from_ns=number + 7,
+        by_ns=number + 7,
+        epoch=number,
+    )
+    assert elections.fates(record).outcome.tolist() == [expected]
