@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from nemesis.drawing import (
+    ALONE_HOLDS,
     LEAVES,
     LONG,
     Drawing,
@@ -146,23 +147,27 @@ CONTROLLER_TEMPLATES: Mapping[str, Template] = {
     "controllers-start-again": Template(
         about="All controllers start again while replicas are eligible leaders; then the leader goes away.",
         draw=_controllers_start_again,
+        alone_holds=ALONE_HOLDS,
         needs_controllers=True,
     ),
     "at-once": Template(
         about="Members of an ISR end at the same moment, often with the active controller.",
         draw=_at_once,
+        alone_holds=ALONE_HOLDS,
         needs_controllers=True,
     ),
     "quorum-election": Template(
         about="The active controller goes away, and the others lose power together, at once or when one of them "
         "is elected; or each goes away for a short time, again and again, while some are slow.",
         draw=_quorum_election,
+        alone_holds=ALONE_HOLDS,
         needs_controllers=True,
     ),
     "quorum-without-majority": Template(
         about="The active controller writes what no other one copies. It leads again after another one that does "
         "the same, and goes away when only its older record is copied.",
         draw=_quorum_without_majority,
+        alone_holds=ALONE_HOLDS,
         needs_controllers=True,
         needs_simulation=True,
     ),

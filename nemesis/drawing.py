@@ -32,6 +32,10 @@ SHORT_MS = (0, 1, 3, 10, 30, 100)
 """Times after an event at which something else is still under way."""
 
 
+ALONE_HOLDS = 4
+"""For how many mean times of a fault a burst goes on whose faults wait for events."""
+
+
 class Drawing(Protocol):
     """What templates use of a schedule that is being drawn.
 
@@ -93,12 +97,15 @@ class Template:
         draw: Returns its faults from a time on.
         needs_controllers: Whether the system must have controllers.
         needs_simulation: Whether only the simulation can observe its events or inject its faults.
+        alone_holds: For how many mean times of a fault no other burst begins: the next one would be in the way of
+            faults that wait for events.
     """
 
     about: str
     draw: Callable[[Drawing, int], list[Fault]]
     needs_controllers: bool = False
     needs_simulation: bool = False
+    alone_holds: int = 0
 
 
 def chance(draw: Drawing, share: float) -> bool:
@@ -139,6 +146,13 @@ def short_ms(draw: Drawing) -> int:
 def some_ms(draw: Drawing) -> int:
     """Returns a time after an event: short, or up to two steps."""
     return short_ms(draw) if chance(draw, 0.4) else int(2 * draw.stream.random() * draw.step_ms())
+
+
+def late_copy(draw: Drawing, at_ms: int, messages: str, until: str, nth: int = 1) -> Fault:
+    """Returns a fault by which a request arrives once more, at an event."""
+    ms = LONG * draw.hold_ms()
+    copied = draw.fault(at_ms, "duplicate_messages", (), 1, messages=messages, ms=ms, count=1)
+    return until_event(draw, copied, until, nth)
 
 
 def up_to(draw: Drawing, most: int) -> int:

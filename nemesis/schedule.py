@@ -142,15 +142,18 @@ def random_schedule(
     faults: list[Fault] = []
     at_ms = draw.mean(rhythm.gap_ms)
     while at_ms < duration_ms and len(faults) < FAULT_COUNT_MAX:
+        alone_until_ms = 0
         if used and (not chosen or stream.random() < share):
-            burst = TEMPLATES[draw.pick(used)].draw(draw, at_ms)
+            template = TEMPLATES[draw.pick(used)]
+            burst = template.draw(draw, at_ms)
+            alone_until_ms = at_ms + template.alone_holds * rhythm.hold_ms
         elif stream.random() < 0.5:
             burst = draw.siege(at_ms, chosen)
         else:
             burst = draw.skirmish(at_ms, chosen)
         faults.extend(fault for fault in burst if fault.at_ms < duration_ms)
         last_ms = max((fault.at_ms for fault in burst), default=at_ms)
-        at_ms = last_ms + draw.mean(rhythm.gap_ms)
+        at_ms = max(last_ms, alone_until_ms) + draw.mean(rhythm.gap_ms)
     faults.sort(key=lambda fault: fault.at_ms)
     return tuple(
         replace(fault, id=f"f{index}") for index, fault in enumerate(faults[:FAULT_COUNT_MAX])

@@ -8,10 +8,18 @@ the leader loses data or goes away. What stays random is which partition, which 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from nemesis.drawing import LONG, MIN_ISRS, Drawing, Template, chance, min_isr_set
-from nemesis.drawing import at_event as _at
-from nemesis.drawing import until_event as _until
-from nemesis.drawing import up_to as _up_to
+from nemesis.drawing import (
+    ALONE_HOLDS,
+    LONG,
+    MIN_ISRS,
+    Drawing,
+    Template,
+    at_event,
+    chance,
+    min_isr_set,
+    until_event,
+    up_to,
+)
 from nemesis.fault import Fault
 
 SHORT_MS = (0, 1, 3, 10, 30)
@@ -30,7 +38,7 @@ def _held(draw: Drawing, at_ms: int, messages: str) -> Fault:
 def _no_copies(draw: Drawing, at_ms: int, partition: str, nth: int = 1) -> Fault:
     """Returns a fault by which followers get no records until another leader is elected; controllers reach all."""
     cut = draw.fault(at_ms, "isolate", (f"leader:{partition}",), 1, planes=("inter-broker",))
-    return _until(draw, cut, f"election of {partition}", nth)
+    return until_event(draw, cut, f"election of {partition}", nth)
 
 
 def _goes(draw: Drawing, at_ms: int, target: str) -> Fault:
@@ -44,14 +52,14 @@ def _loses_power(draw: Drawing, at_ms: int, target: str) -> Fault:
     lost = draw.on_node(at_ms, "power", (target,))
     if chance(draw, 0.7):
         lost = replace(lost, params={**lost.params, "mode": "lose_all"})
-    return replace(lost, for_ms=_up_to(draw, 100))
+    return replace(lost, for_ms=up_to(draw, 100))
 
 
 def _loses_data(draw: Drawing, at_ms: int, target: str) -> Fault:
     """Returns a fault by which a broker loses what was not synced, or all that it has; it is back soon."""
     if chance(draw, 0.5):
         return _loses_power(draw, at_ms, target)
-    return replace(draw.on_node(at_ms, "wipe", (target,)), for_ms=_up_to(draw, 100))
+    return replace(draw.on_node(at_ms, "wipe", (target,)), for_ms=up_to(draw, 100))
 
 
 def _last(draw: Drawing, at_ms: int, partition: str) -> Fault:
@@ -69,7 +77,7 @@ def _alone(draw: Drawing, at_ms: int) -> list[Fault]:
     partition = draw.partition()
     left = _goes(draw, at_ms, f"leader:{partition}")
     shrinks = f"isr-shrink of {partition}"
-    return [_no_copies(draw, at_ms, partition), _at(left, shrinks, 1, _moment_ms(draw))]
+    return [_no_copies(draw, at_ms, partition), at_event(left, shrinks, 1, _moment_ms(draw))]
 
 
 def _late_settings(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -83,15 +91,15 @@ def _late_settings(draw: Drawing, at_ms: int) -> list[Fault]:
     faults = [min_isr_set(draw, at_ms, partition, before)]
     at_ms += 50 + draw.step_ms() // 4
     faults.append(_no_copies(draw, at_ms, partition))
-    changed = min_isr_set(draw, at_ms + _up_to(draw, 30), partition, after)
+    changed = min_isr_set(draw, at_ms + up_to(draw, 30), partition, after)
     if is_behind:
         stalled = draw.fault(at_ms, "stall_metadata", (leader,), 1)
-        faults += [_until(draw, stalled, f"election of {partition}"), changed]
+        faults += [until_event(draw, stalled, f"election of {partition}"), changed]
         moment = shrinks
     else:
         moment = f"elr-change of {partition}"
-        faults.append(_at(changed, moment, delay_ms=draw.pick(SHORT_MS)))
-    left = _at(_goes(draw, at_ms, leader), moment, 1, 60 + _moment_ms(draw))
+        faults.append(at_event(changed, moment, delay_ms=draw.pick(SHORT_MS)))
+    left = at_event(_goes(draw, at_ms, leader), moment, 1, 60 + _moment_ms(draw))
     return [*faults, left, _last(draw, at_ms, partition)]
 
 
@@ -106,16 +114,16 @@ def _one_publish(draw: Drawing, at_ms: int) -> list[Fault]:
     faults = [min_isr_set(draw, at_ms, partition, before)]
     at_ms += 50 + draw.step_ms() // 4
     faults.append(_no_copies(draw, at_ms, partition))
-    changed = min_isr_set(draw, at_ms + _up_to(draw, 30), partition, after)
+    changed = min_isr_set(draw, at_ms + up_to(draw, 30), partition, after)
     stalled = draw.fault(at_ms, "stall_metadata", (leader,), 1)
     if is_raised:
         # The controller fences the followers, and the leader learns of it when one of them is back.
         fenced = _held(draw, at_ms, f"BrokerHeartbeat from follower:{partition}")
         faults += [
             replace(fenced, until=eligible),
-            _until(draw, stalled, "unfencing"),
+            until_event(draw, stalled, "unfencing"),
             changed,
-            _at(_goes(draw, at_ms, leader), "unfencing", 1, _moment_ms(draw)),
+            at_event(_goes(draw, at_ms, leader), "unfencing", 1, _moment_ms(draw)),
         ]
         return [*faults, _last(draw, at_ms, partition)]
     # Alone in the ISR, it is fenced and hears of nothing until another broker leads.
@@ -123,8 +131,8 @@ def _one_publish(draw: Drawing, at_ms: int) -> list[Fault]:
     parted = replace(parted, for_ms=draw.hold_ms() + draw.step_ms())
     return [
         *faults,
-        _at(parted, eligible, 1, _moment_ms(draw)),
-        _at(changed, f"leader-change of {partition}", delay_ms=draw.pick(SHORT_MS)),
+        at_event(parted, eligible, 1, _moment_ms(draw)),
+        at_event(changed, f"leader-change of {partition}", delay_ms=draw.pick(SHORT_MS)),
         _last(draw, at_ms, partition),
     ]
 
@@ -144,10 +152,10 @@ def _nobody_leads(draw: Drawing, at_ms: int) -> list[Fault]:
         struck = draw.pick(("kill", "isolate", "pause", "power"))
         event = draw.pick((f"isr-shrink of {partition}", f"elr-change of {partition}"))
         left = draw.on_node(at_ms + draw.hold_ms(), struck, (leader,))
-        faults.append(_at(left, event, draw.pick((1, 2, 2)), draw.step_ms()))
+        faults.append(at_event(left, event, draw.pick((1, 2, 2)), draw.step_ms()))
     if "alter_config" in draw.actions:
         changed = min_isr_set(draw, at_ms, partition, draw.pick(MIN_ISRS))
-        faults.append(_at(changed, lost, delay_ms=draw.pick(SHORT_MS)))
+        faults.append(at_event(changed, lost, delay_ms=draw.pick(SHORT_MS)))
     return [*sorted(faults, key=lambda fault: fault.at_ms), _last(draw, at_ms, partition)]
 
 
@@ -168,13 +176,13 @@ def _last_member_loses_data(draw: Drawing, at_ms: int) -> list[Fault]:
     elif moves:
         followers = (f"followers:{partition}",)
         moved = draw.fault(at_ms, "move_replica", followers, 0, partition=partition)
-        faults.append(_at(moved, event, delay_ms=draw.pick(SHORT_MS)))
+        faults.append(at_event(moved, event, delay_ms=draw.pick(SHORT_MS)))
         event = "received:AssignReplicasToDirs" if draw.observes_nodes else event
     at_ms += 50 + draw.step_ms() // 2
     faults.append(_no_copies(draw, at_ms, partition))
     # A wiped disk would have another directory, and its broker is not elected for long.
     lost = _loses_power(draw, at_ms, leader)
-    return [*faults, _at(lost, event, 1, _moment_ms(draw)), _last(draw, at_ms, partition)]
+    return [*faults, at_event(lost, event, 1, _moment_ms(draw)), _last(draw, at_ms, partition)]
 
 
 def _unnoticed_loss(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -187,13 +195,15 @@ def _stopped_while_starting(draw: Drawing, at_ms: int) -> list[Fault]:
     partition = draw.partition()
     leader, eligible = f"leader:{partition}", f"elr-change of {partition}"
     faults = [_no_copies(draw, at_ms, partition)]
-    stopped = draw.fault(at_ms, "stop", (f"followers:{partition}",), _up_to(draw, 100))
-    faults.append(_at(stopped, eligible, delay_ms=draw.pick(SHORT_MS)))
+    stopped = draw.fault(at_ms, "stop", (f"followers:{partition}",), up_to(draw, 100))
+    faults.append(at_event(stopped, eligible, delay_ms=draw.pick(SHORT_MS)))
     for broker in draw.brokers:
-        again = draw.fault(at_ms, "stop", (broker,), _up_to(draw, 50))
-        faults.append(_at(again, f"registration at {broker}", delay_ms=draw.pick((0, 1, 3, 10))))
+        again = draw.fault(at_ms, "stop", (broker,), up_to(draw, 50))
+        faults.append(
+            at_event(again, f"registration at {broker}", delay_ms=draw.pick((0, 1, 3, 10)))
+        )
     lost = replace(_loses_power(draw, at_ms, leader), for_ms=draw.step_ms())
-    faults.append(_at(lost, eligible, 1, _moment_ms(draw)))
+    faults.append(at_event(lost, eligible, 1, _moment_ms(draw)))
     return [*faults, _last(draw, at_ms, partition)]
 
 
@@ -201,16 +211,16 @@ def _stopped_before(draw: Drawing, at_ms: int) -> list[Fault]:
     """A leader stops cleanly and leads again; when it is alone in the ISR, it loses power."""
     partition = draw.partition()
     leader, joins = f"leader:{partition}", f"isr-expand of {partition}"
-    faults = [draw.fault(at_ms, "stop", (leader,), _up_to(draw, 100))]
+    faults = [draw.fault(at_ms, "stop", (leader,), up_to(draw, 100))]
     if "elect_leader" in draw.actions:
         preferred = draw.fault(at_ms, "elect_leader", (), 0, partition=partition)
-        faults.append(_at(preferred, joins, delay_ms=draw.pick(SHORT_MS)))
+        faults.append(at_event(preferred, joins, delay_ms=draw.pick(SHORT_MS)))
     away = draw.fault(at_ms, "isolate", (f"followers:{partition}",), 1)
-    away = _until(draw, away, f"election of {partition}")
-    faults.append(_at(away, joins, 1, 100 + 2 * _moment_ms(draw)))
+    away = until_event(draw, away, f"election of {partition}")
+    faults.append(at_event(away, joins, 1, 100 + 2 * _moment_ms(draw)))
     # The first broker that leaves the ISR is the one that is stopped.
     lost = _loses_power(draw, at_ms, leader)
-    faults.append(_at(lost, f"isr-shrink of {partition}", 2, _moment_ms(draw)))
+    faults.append(at_event(lost, f"isr-shrink of {partition}", 2, _moment_ms(draw)))
     return [*faults, _last(draw, at_ms, partition)]
 
 
@@ -233,11 +243,11 @@ def _fenced_in_the_isr(draw: Drawing, at_ms: int) -> list[Fault]:
     left = draw.fault(at_ms, draw.pick(("kill", "pause")), others, 2 * draw.hold_ms())
     return [
         *faults,
-        _until(draw, fenced, joins),
-        _until(draw, lags, f"isr-shrink of {partition}"),
-        _at(_loses_data(draw, at_ms, broker), joins),
-        _at(silent, f"registration at {broker}"),
-        _at(left, f"unfencing at {broker}", 1, draw.pick((*SHORT_MS, 100))),
+        until_event(draw, fenced, joins),
+        until_event(draw, lags, f"isr-shrink of {partition}"),
+        at_event(_loses_data(draw, at_ms, broker), joins),
+        at_event(silent, f"registration at {broker}"),
+        at_event(left, f"unfencing at {broker}", 1, draw.pick((*SHORT_MS, 100))),
         _last(draw, at_ms, partition),
     ]
 
@@ -275,9 +285,9 @@ def _moved_to_who_is_away(draw: Drawing, at_ms: int) -> list[Fault]:
     name = draw.brokers[absent - 1]
     faults.append(draw.fault(at_ms, "isolate", (name,), LONG * draw.hold_ms()))
     moved = draw.fault(at_ms, "reassign", (), 0, partition=partition, replicas=(kept, absent))
-    faults.append(_at(moved, f"fencing at {name}", 1, draw.pick(SHORT_MS)))
+    faults.append(at_event(moved, f"fencing at {name}", 1, draw.pick(SHORT_MS)))
     lost = _loses_data(draw, at_ms, draw.brokers[kept - 1])
-    faults.append(_at(lost, f"replicas-change of {partition}", 1, _moment_ms(draw)))
+    faults.append(at_event(lost, f"replicas-change of {partition}", 1, _moment_ms(draw)))
     return [*faults, _last(draw, at_ms, partition)]
 
 
@@ -294,14 +304,16 @@ def _removed_and_added(draw: Drawing, at_ms: int) -> list[Fault]:
     grows = draw.fault(
         at_ms, "reassign", (), 0, partition=partition, replicas=(first, absent, added)
     )
-    faults.append(_at(grows, f"fencing at {name}"))
+    faults.append(at_event(grows, f"fencing at {name}"))
     # The cancellation begins a leader epoch, too.
     cut = _no_copies(draw, at_ms, partition, 2)
-    faults.append(_at(cut, f"isr-expand of {partition}", 1, draw.pick((30, 100, 200))))
+    faults.append(at_event(cut, f"isr-expand of {partition}", 1, draw.pick((30, 100, 200))))
     cancelled = replace(grows, params={**grows.params, "replicas": ()})
-    faults.append(_at(cancelled, shrinks, 2, draw.pick(SHORT_MS)))
-    faults.append(_at(grows, changed, 2, _moment_ms(draw)))
-    faults.append(_at(_goes(draw, at_ms, f"leader:{partition}"), changed, 3, draw.pick(SHORT_MS)))
+    faults.append(at_event(cancelled, shrinks, 2, draw.pick(SHORT_MS)))
+    faults.append(at_event(grows, changed, 2, _moment_ms(draw)))
+    faults.append(
+        at_event(_goes(draw, at_ms, f"leader:{partition}"), changed, 3, draw.pick(SHORT_MS))
+    )
     return [*faults, _last(draw, at_ms, partition)]
 
 
@@ -315,13 +327,13 @@ def _prefers_a_lagging_replica(draw: Drawing, at_ms: int) -> list[Fault]:
     at_ms = faults[-1].at_ms + _moment_ms(draw)
     pair = (draw.brokers[first - 1], draw.brokers[second - 1])
     lags = draw.fault(at_ms, "cut", pair, 1, planes=("inter-broker",))
-    faults.append(_until(draw, lags, f"election of {partition}"))
+    faults.append(until_event(draw, lags, f"election of {partition}"))
     preferred = draw.fault(
         at_ms, "reassign", (), 0, partition=partition, replicas=(second, first, third)
     )
-    faults.append(_at(preferred, f"isr-shrink of {partition}", 1, _moment_ms(draw)))
+    faults.append(at_event(preferred, f"isr-shrink of {partition}", 1, _moment_ms(draw)))
     elect = draw.fault(at_ms, "elect_leader", (), 0, partition=partition)
-    faults.append(_at(elect, f"replicas-change of {partition}", 1, draw.pick(SHORT_MS)))
+    faults.append(at_event(elect, f"replicas-change of {partition}", 1, draw.pick(SHORT_MS)))
     return [*faults, _last(draw, at_ms, partition)]
 
 
@@ -329,40 +341,48 @@ SETTINGS_TEMPLATES: Mapping[str, Template] = {
     "late-settings": Template(
         about="Min ISR is raised behind a leader, or lowered when it is alone in the ISR; then it goes away.",
         draw=_late_settings,
+        alone_holds=ALONE_HOLDS,
     ),
     "one-publish": Template(
         about="A leader learns of another min ISR at once with another ISR or its own end.",
         draw=_one_publish,
+        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "nobody-leads": Template(
         about="A partition loses its leader while its replicas are away; min ISR may change meanwhile.",
         draw=_nobody_leads,
+        alone_holds=ALONE_HOLDS,
     ),
     "last-member-loses-data": Template(
         about="The last member of an ISR loses power, after the first partition of its topic got one replica or "
         "followers moved to another log directory.",
         draw=_last_member_loses_data,
+        alone_holds=ALONE_HOLDS,
     ),
     "unnoticed-loss": Template(
         about="Brokers stop cleanly, some again while they start; then the last member of the ISR loses power.",
         draw=_unnoticed_loss,
+        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "fenced-in-the-isr": Template(
         about="A broker that reaches no controller catches up, joins the ISR and loses its log; the others go "
         "away when it is back.",
         draw=_fenced_in_the_isr,
+        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "replica-sets": Template(
         about="A partition moves to a broker that is away, or eligible leaders are removed and added again with "
         "empty logs. Then its leader goes away or loses data.",
         draw=_replica_sets,
+        alone_holds=ALONE_HOLDS,
     ),
     "prefers-a-lagging-replica": Template(
         about="A follower lags and becomes the preferred leader, and its election is requested.",
         draw=_prefers_a_lagging_replica,
+        alone_holds=ALONE_HOLDS,
     ),
 }
 """Every template of this module by name."""

@@ -14,6 +14,7 @@ from dataclasses import replace
 from nemesis.controller_templates import CONTROLLER_TEMPLATES, SLOW
 from nemesis.drawing import LEAVES, STRIKES, Drawing, Template, one_of, strike
 from nemesis.fault import Fault
+from nemesis.isr_templates import ISR_TEMPLATES
 from nemesis.message_templates import MESSAGE_TEMPLATES
 from nemesis.replica_templates import REPLICA_TEMPLATES
 from nemesis.settings_templates import SETTINGS_TEMPLATES
@@ -186,6 +187,7 @@ TEMPLATES: Mapping[str, Template] = {
     **MESSAGE_TEMPLATES,
     **REPLICA_TEMPLATES,
     **WINDOW_TEMPLATES,
+    **ISR_TEMPLATES,
     **CONTROLLER_TEMPLATES,
     **SETTINGS_TEMPLATES,
 }

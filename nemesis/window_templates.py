@@ -9,27 +9,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from nemesis.drawing import (
+    ALONE_HOLDS,
     LEAVES,
     LONG,
     Drawing,
     Template,
+    at_event,
     chance,
+    held,
+    late_copy,
     one_of,
+    short_ms,
+    some_ms,
+    until_event,
+    up_to,
 )
-from nemesis.drawing import at_event as _at
-from nemesis.drawing import held as _held
-from nemesis.drawing import short_ms as _short_ms
-from nemesis.drawing import some_ms as _some_ms
-from nemesis.drawing import until_event as _until
-from nemesis.drawing import up_to as _up_to
 from nemesis.fault import Fault
-
-
-def _late_copy(draw: Drawing, at_ms: int, messages: str, until: str, nth: int = 1) -> Fault:
-    """Returns a fault by which a request arrives once more, at an event."""
-    ms = LONG * draw.hold_ms()
-    copied = draw.fault(at_ms, "duplicate_messages", (), 1, messages=messages, ms=ms, count=1)
-    return _until(draw, copied, until, nth)
 
 
 def _leaves(draw: Drawing, at_ms: int, target: str) -> Fault:
@@ -38,51 +33,7 @@ def _leaves(draw: Drawing, at_ms: int, target: str) -> Fault:
 
 def _until_fenced(draw: Drawing, at_ms: int, broker: str) -> Fault:
     """Returns a fault by which a broker is away until the controller has noticed it."""
-    return _until(draw, draw.fault(at_ms, "isolate", (broker,), 1), f"fencing at {broker}")
-
-
-def _last_strike(draw: Drawing, at_ms: int, target: str) -> Fault:
-    """Returns a fault long after a time, which also keeps the next burst out of the way of what waits."""
-    return _leaves(draw, at_ms + 2 * draw.hold_ms() + 2 * draw.step_ms(), target)
-
-
-def _joins_with_an_old_request(draw: Drawing, at_ms: int) -> list[Fault]:
-    partition, broker = draw.partition(), draw.pick(draw.brokers)
-    leader = f"leader:{partition}"
-    proposal, fetch = f"AlterPartition from {leader}", f"Fetch from {broker} to {leader}"
-    proposes, joins = "mark:isr-expand-proposed", f"isr-expand of {partition}"
-    returned, left = f"unfencing at {broker}", f"isr-shrink of {partition}"
-    loses = draw.on_node(at_ms, draw.pick(("power", "power", "wipe")), (broker,))
-    loses = replace(loses, for_ms=max(draw.step_ms() // 4, 1))
-    elected, fetched = f"election of {partition}", f"received:{fetch}"
-    copies = _held(draw, at_ms, f"FetchResponse from {leader} to {broker}", elected)
-    faults = [_until_fenced(draw, at_ms, broker)]
-    variant = draw.pick(("proposal", "fetch", "copy"))
-    if variant == "proposal":
-        # It comes back without its log while the request to add it is on its way.
-        until, nth = draw.pick(((returned, 1), (fetched, _up_to(draw, 12))))
-        faults.append(_at(_held(draw, at_ms, proposal, until, nth), returned))
-        faults.append(_at(loses, proposes, delay_ms=_some_ms(draw)))
-        faults.append(_at(copies, f"registration at {broker}"))
-        nth = 1
-    elif variant == "fetch":
-        # A fetch of its former life arrives when it is back.
-        if chance(draw, 0.5):
-            faults.append(_at(_held(draw, at_ms, proposal, f"fencing at {broker}"), returned))
-        until, nth = draw.pick(((returned, 1), (fetched, _up_to(draw, 8))))
-        late = _late_copy(draw, at_ms, fetch, until, nth)
-        faults.append(_at(late, proposes, delay_ms=_short_ms(draw)))
-        faults.append(_at(loses, proposes, delay_ms=30 + _some_ms(draw)))
-        faults.append(_at(copies, f"registration at {broker}"))
-        nth = 1
-    else:
-        # The request that added it arrives once more, after it has left again.
-        faults.append(_at(_late_copy(draw, at_ms, proposal, left), returned))
-        lags = draw.fault(at_ms, "isolate", (broker,), 1, planes=("inter-broker",))
-        faults.append(_at(_until(draw, lags, joins), joins, delay_ms=_some_ms(draw)))
-        nth = 2
-    faults.append(_at(_leaves(draw, at_ms, leader), joins, nth, _some_ms(draw)))
-    return [*faults, _last_strike(draw, at_ms, leader)]
+    return until_event(draw, draw.fault(at_ms, "isolate", (broker,), 1), f"fencing at {broker}")
 
 
 def _joins_unknown_to_its_leader(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -95,19 +46,19 @@ def _joins_unknown_to_its_leader(draw: Drawing, at_ms: int) -> list[Fault]:
     moment = draw.pick((returned, "mark:isr-expand-proposed"))
     faults = [
         _until_fenced(draw, at_ms, broker),
-        _at(_until(draw, stalled, elected), moment, delay_ms=_short_ms(draw)),
+        at_event(until_event(draw, stalled, elected), moment, delay_ms=short_ms(draw)),
     ]
     if chance(draw, 0.5):
-        faults.append(_at(_held(draw, at_ms, response, elected), returned))
+        faults.append(at_event(held(draw, at_ms, response, elected), returned))
     else:
         lost = draw.fault(at_ms, "drop_messages", (), draw.hold_ms(), messages=response, count=1)
-        faults.append(_at(lost, returned))
+        faults.append(at_event(lost, returned))
     lags = draw.fault(at_ms, "cut", (leader, broker), 1, planes=("inter-broker",))
-    faults.append(_at(_until(draw, lags, elected), joins, delay_ms=_some_ms(draw)))
+    faults.append(at_event(until_event(draw, lags, elected), joins, delay_ms=some_ms(draw)))
     # Its lag limit passes first: until then the leader waits for it anyway.
-    delay_ms = 2 * draw.step_ms() + _some_ms(draw)
-    faults.append(_at(_leaves(draw, at_ms, leader), joins, 1, delay_ms))
-    return [*faults, _last_strike(draw, at_ms, leader)]
+    delay_ms = 2 * draw.step_ms() + some_ms(draw)
+    faults.append(at_event(_leaves(draw, at_ms, leader), joins, 1, delay_ms))
+    return [*faults]
 
 
 def _leads_again(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -117,39 +68,39 @@ def _leads_again(draw: Drawing, at_ms: int) -> list[Fault]:
     shrinks = f"isr-shrink of {partition}"
     answer = f"FetchResponse from {leader} to follower:{partition}"
     if chance(draw, 0.6):
-        away = _until(draw, draw.fault(at_ms, "isolate", (follower,), 1), elected, 2)
+        away = until_event(draw, draw.fault(at_ms, "isolate", (follower,), 1), elected, 2)
     else:
         # It copies what leaders write, and cannot be elected.
-        away = _held(draw, at_ms, f"BrokerHeartbeat from {third}", elected, 2)
+        away = held(draw, at_ms, f"BrokerHeartbeat from {third}", elected, 2)
     faults = [away]
     if chance(draw, 0.5):
         # What the first leader writes from here on, the second one does not have.
         parted = draw.fault(at_ms, "cut", (leader, follower), 1, planes=("inter-broker",))
-        faults.append(_at(_until(draw, parted, elected, 2), shrinks))
+        faults.append(at_event(until_event(draw, parted, elected, 2), shrinks))
     else:
         # The second one has everything, and does not know that it is committed.
-        faults.append(_at(_held(draw, at_ms, answer, elected), shrinks, delay_ms=_some_ms(draw)))
+        faults.append(at_event(held(draw, at_ms, answer, elected), shrinks, delay_ms=some_ms(draw)))
     if chance(draw, 0.6):
         stalled = draw.fault(at_ms, "stall_metadata", (draw.pick((leader, third)),), 1)
-        faults.append(_at(_until(draw, stalled, elected, 2), shrinks))
+        faults.append(at_event(until_event(draw, stalled, elected, 2), shrinks))
     if chance(draw, 0.6):
         fetch = f"Fetch from follower:{partition} to {leader}"
-        late = _late_copy(draw, at_ms, fetch, elected, 2)
-        faults.append(_at(late, shrinks, delay_ms=_some_ms(draw)))
+        late = late_copy(draw, at_ms, fetch, elected, 2)
+        faults.append(at_event(late, shrinks, delay_ms=some_ms(draw)))
     planes = draw.pick(((), ("controller",)))
     first = draw.fault(at_ms, "isolate", (leader,), 1, **({"planes": planes} if planes else {}))
-    first = _until(draw, first, draw.pick((lost, lost, elected)))
-    second = _until(draw, draw.fault(at_ms, "isolate", (leader,), 1), elected)
-    faults.append(_at(first, shrinks, delay_ms=_some_ms(draw) // 4))
-    faults.append(_at(second, elected, 1, _some_ms(draw) // 2))
+    first = until_event(draw, first, draw.pick((lost, lost, elected)))
+    second = until_event(draw, draw.fault(at_ms, "isolate", (leader,), 1), elected)
+    faults.append(at_event(first, shrinks, delay_ms=some_ms(draw) // 4))
+    faults.append(at_event(second, elected, 1, some_ms(draw) // 2))
     if chance(draw, 0.4):
-        faults.append(_at(_held(draw, at_ms, answer, elected), elected, 2))
+        faults.append(at_event(held(draw, at_ms, answer, elected), elected, 2))
     left = _leaves(draw, at_ms, leader)
     if chance(draw, 0.5):
-        faults.append(_at(left, f"isr-expand of {partition}", 1, draw.step_ms()))
+        faults.append(at_event(left, f"isr-expand of {partition}", 1, draw.step_ms()))
     else:
-        faults.append(_at(left, elected, 2, _some_ms(draw)))
-    return [*faults, _last_strike(draw, at_ms, leader)]
+        faults.append(at_event(left, elected, 2, some_ms(draw)))
+    return [*faults]
 
 
 def _silent_followers(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -157,33 +108,33 @@ def _silent_followers(draw: Drawing, at_ms: int) -> list[Fault]:
     leader, elected = f"leader:{partition}", f"election of {partition}"
     silent = draw.pick((f"follower:{partition}", draw.pick(draw.brokers)))
     answers = f"FetchResponse from {leader} to {silent}"
-    faults = [_held(draw, at_ms, answers, elected, draw.pick((1, 1, 2)))]
-    at_ms += _some_ms(draw)
+    faults = [held(draw, at_ms, answers, elected, draw.pick((1, 1, 2)))]
+    at_ms += some_ms(draw)
     if chance(draw, 0.5):
         # It is deposed while appends wait for its followers.
         unseen = draw.fault(at_ms, "isolate", (leader,), 1, planes=("controller",))
-        faults.append(_until(draw, unseen, elected))
+        faults.append(until_event(draw, unseen, elected))
     else:
         faults.append(_leaves(draw, at_ms, leader))
     if chance(draw, 0.5):
         # The next leader goes away, before all followers have its log.
-        faults.append(_at(_held(draw, at_ms, answers, elected), elected))
-        faults.append(_at(_leaves(draw, at_ms, leader), elected, 1, _some_ms(draw)))
-    return [*faults, _last_strike(draw, at_ms, leader)]
+        faults.append(at_event(held(draw, at_ms, answers, elected), elected))
+        faults.append(at_event(_leaves(draw, at_ms, leader), elected, 1, some_ms(draw)))
+    return [*faults]
 
 
 def _quick_return(draw: Drawing, at_ms: int) -> list[Fault]:
     partition = draw.partition()
     leader, shrinks = f"leader:{partition}", f"isr-shrink of {partition}"
     lost = draw.on_node(at_ms, draw.pick(("power", "power", "wipe")), (leader,))
-    lost = replace(lost, for_ms=_up_to(draw, 150))
+    lost = replace(lost, for_ms=up_to(draw, 150))
     if chance(draw, 0.5):
-        return [lost, _last_strike(draw, at_ms, leader)]
+        return [lost]
     # The controller is late as well, so that the old session ends while the broker returns.
     slow = draw.fault(at_ms, "pause", ("active_controller",), draw.hold_ms())
     alone = draw.fault(at_ms, "isolate", (f"followers:{partition}",), 3 * draw.hold_ms())
     at_ms += draw.step_ms()
-    return [slow, alone, _at(lost, shrinks, draw.pick((1, 2)), _some_ms(draw))]
+    return [slow, alone, at_event(lost, shrinks, draw.pick((1, 2)), some_ms(draw))]
 
 
 def _moves_between_elections(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -193,18 +144,18 @@ def _moves_between_elections(draw: Drawing, at_ms: int) -> list[Fault]:
         return _leads_again(draw, at_ms)
     others = draw.pick((1, 2, 2, 2))
     is_moved = f"received:AssignReplicasToDirsResponse to {leader}"
-    faults = [_held(draw, at_ms, "Produce from client to broker", is_moved)]
+    faults = [held(draw, at_ms, "Produce from client to broker", is_moved)]
     at_ms += draw.step_ms() // 2
     first = draw.fault(at_ms, draw.pick(("kill", "isolate")), (leader,), 1)
-    faults.append(_until(draw, first, elected, others))
+    faults.append(until_event(draw, first, elected, others))
     # Each of the others leads without records, and is away until the first one has moved.
-    gone = _until(draw, draw.fault(at_ms, "isolate", (leader,), 1), is_moved)
+    gone = until_event(draw, draw.fault(at_ms, "isolate", (leader,), 1), is_moved)
     if others == 2:
-        faults.append(_at(gone, elected, 1, _some_ms(draw) // 2))
-    faults.append(_at(gone, f"isr-expand of {partition}", 1, _some_ms(draw) // 2))
+        faults.append(at_event(gone, elected, 1, some_ms(draw) // 2))
+    faults.append(at_event(gone, f"isr-expand of {partition}", 1, some_ms(draw) // 2))
     moved = draw.fault(at_ms, "move_replica", (leader,), 0, partition=partition)
-    faults.append(_at(moved, elected, 1 + others, _short_ms(draw)))
-    return [*faults, _last_strike(draw, at_ms + 2 * draw.hold_ms(), leader)]
+    faults.append(at_event(moved, elected, 1 + others, short_ms(draw)))
+    return [*faults]
 
 
 def _proposal_is_lost(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -227,81 +178,84 @@ def _corrupt_copy(draw: Drawing, at_ms: int) -> list[Fault]:
     shrinks = f"isr-shrink of {partition}"
     away = draw.fault(at_ms, "isolate", (f"isr_follower:{partition}",), draw.hold_ms())
     flipped = draw.fault(at_ms, "bit_flip", (leader,), max(draw.step_ms() // 4, 1))
-    return [away, _at(flipped, shrinks, 1, draw.step_ms())]
+    return [away, at_event(flipped, shrinks, 1, draw.step_ms())]
 
 
 def _late_batch(draw: Drawing, at_ms: int) -> list[Fault]:
     leader = f"leader:{draw.partition()}"
     marker = f"received:WriteTxnMarkers to {leader}"
-    nth = _up_to(draw, 4)
-    late = _held(draw, at_ms, f"Produce from client to {leader}", marker, nth)
-    return [_at(late, f"received:Produce from client to {leader}", _up_to(draw, 9))]
+    nth = up_to(draw, 4)
+    late = held(draw, at_ms, f"Produce from client to {leader}", marker, nth)
+    return [at_event(late, f"received:Produce from client to {leader}", up_to(draw, 9))]
 
 
 def _marker_in_another_transaction(draw: Drawing, at_ms: int) -> list[Fault]:
     leader, coordinator = f"leader:{draw.partition()}", draw.pick(draw.brokers)
     marker = f"WriteTxnMarkers from {coordinator} to {leader}"
     # The copies arrive when its successor has ended transactions of the same producers.
-    late_ms, count = draw.hold_ms() + 2 * draw.step_ms(), _up_to(draw, 4)
+    late_ms, count = draw.hold_ms() + 2 * draw.step_ms(), up_to(draw, 4)
     late = draw.fault(
         at_ms, "duplicate_messages", (), 2 * late_ms, messages=marker, ms=late_ms, count=count
     )
     gone = draw.fault(at_ms, "isolate", (coordinator,), 1, planes=("controller",))
-    gone = _until(draw, gone, f"fencing at {coordinator}")
-    return [late, _at(gone, f"sent:{marker}", count, _short_ms(draw))]
+    gone = until_event(draw, gone, f"fencing at {coordinator}")
+    return [late, at_event(gone, f"sent:{marker}", count, short_ms(draw))]
 
 
 WINDOW_TEMPLATES: Mapping[str, Template] = {
-    "joins-with-an-old-request": Template(
-        about="A broker joins the ISR by a request or a fetch of its former incarnation, or by a copy of the "
-        "request that added it before; then its leader goes away.",
-        draw=_joins_with_an_old_request,
-        needs_simulation=True,
-    ),
     "joins-unknown-to-its-leader": Template(
         about="A broker has joined the ISR and lags again, and its leader does not know of it; then the leader "
         "goes away.",
         draw=_joins_unknown_to_its_leader,
+        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "leads-again": Template(
         about="A leader is deposed and leads again when the next one has gone; others learn of that late, or "
         "never.",
         draw=_leads_again,
+        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "silent-followers": Template(
         about="Followers get nothing from their leader, which is deposed or goes away, and often the next one "
         "too.",
         draw=_silent_followers,
+        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "quick-return": Template(
         about="A leader loses power or its data, and is back before the controller has noticed.",
         draw=_quick_return,
+        alone_holds=ALONE_HOLDS,
     ),
     "moves-between-elections": Template(
         about="Leaders follow each other without records, and one of them moves to another log directory.",
         draw=_moves_between_elections,
+        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "lost-proposals": Template(
         about="A proposal for another ISR is lost or refused, while a follower lags.",
         draw=_proposal_is_lost,
+        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "corrupt-copy": Template(
         about="A bit of the leader's log flips while a follower has to catch up.",
         draw=_corrupt_copy,
+        alone_holds=ALONE_HOLDS,
     ),
     "late-batch": Template(
         about="A batch of a transaction arrives after the marker that ended it.",
         draw=_late_batch,
+        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "marker-in-another-transaction": Template(
         about="A marker arrives once more, in a later transaction, when its coordinator has been replaced.",
         draw=_marker_in_another_transaction,
+        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
 }
