@@ -63,10 +63,10 @@ _OF_CONTROLLERS = (
 TEMPLATE_SHARE = 0.5
 """This share of the bursts is drawn from the templates, where there are any."""
 
-FOCUS_SHARE = 0.5
+FOCUS_SHARE = 0.75
 """This share of the seeds uses few templates, so that each of them comes more than once."""
 
-FEW = 3
+FEW = 2
 """That many at most."""
 
 SHARE_OF_FEW = 0.85
@@ -161,7 +161,7 @@ def random_schedule(
 
 
 def _some_of(stream: Random, templates: Sequence[str]) -> Sequence[str]:
-    """Returns the templates that a seed uses: one to three of them, or most of them."""
+    """Returns the templates that a seed uses: one or two of them, or most of them."""
     if templates and stream.random() < FOCUS_SHARE:
         names = list(templates)
         count = min(1 + int(stream.random() * FEW), len(names))
