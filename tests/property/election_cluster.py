@@ -89,9 +89,13 @@ class Pending:
 class Cluster:
     """Simulates one run. Mutable."""
 
-    def __init__(self, rng: random.Random, choices: Choices) -> None:
+    def __init__(
+        self, rng: random.Random, choices: Choices, late: random.Random | None = None
+    ) -> None:
         self.rng = rng
         self.choices = choices
+        self.late = late
+        """Decides which elected replicas hear of it late; None if none does."""
         self.now = 10
         self.min_isr = 2 if choices.elr_on else 1
         self.replicas = {b: Replica() for b in BROKERS}
@@ -147,7 +151,7 @@ class Cluster:
         self.tick()
         destroyed = self.destroyed() if not flagged and b in self.without_power else frozenset()
         self.without_power = set()
-        old = self.leader
+        old, old_epoch = self.leader, self.epoch
         if flagged and lawful and self.choices.elr_on:
             self.justify()
         elif self.states and (old == b or (not flagged and b not in self.isr)):
@@ -161,6 +165,7 @@ class Cluster:
             self.isr = (b,)
         self.leader, self.epoch = b, self.epoch + 1
         self.commit_state(flagged=flagged)
+        self.hear_late(b, old, old_epoch)
         excuses = flagged and lawful
         self.events.append(
             Event(
@@ -178,6 +183,21 @@ class Cluster:
         self.advance(b)
         if self.rng.random() < 0.5:
             self.learn(old)
+
+    def hear_late(self, b: int, old: int, epoch: int) -> None:
+        """Perhaps lets an elected replica follow the leader before it first: it cuts what differs there."""
+        r, leader = self.replicas[b], self.replicas.get(old)
+        if self.late is None or leader is None or b == old or self.late.random() < 0.5:
+            return
+        if not leader.leads or leader.epoch != epoch or r.epoch >= epoch:
+            return
+        same = common_prefix(r.log, leader.log)
+        if same < len(r.log):
+            self.now += 1
+            r.leads, r.epoch = False, epoch
+            del r.log[same:]
+            r.high_watermark = min(r.high_watermark, same)
+            self.note(b, "truncate")
 
     def destroyed(self) -> frozenset[tuple[int, int]]:
         """Returns what no broker but those without power had to have, where one may commit alone."""

@@ -145,6 +145,10 @@ def with_gaps(cluster: Cluster, rows: list[dict[str, Any]], rng: random.Random) 
     return states, rows
 
 
+HEARS_LATE_SHARE = 0.4
+"""In this share of the runs an elected replica may follow an older leader until it hears of its election."""
+
+
 def random_run(
     seed: int, *, has_gaps: bool = False
 ) -> tuple[Cluster, dict[str, pa.Table], RunContext]:
@@ -160,7 +164,8 @@ def random_run(
         final_is_complete=rng.random() < 0.85,
         follower_reads=rng.random() < 0.3,
     )
-    cluster = Cluster(rng, choices)
+    late = random.Random(f"late/{seed}")
+    cluster = Cluster(rng, choices, late if late.random() < HEARS_LATE_SHARE else None)
     for _ in range(rng.choice((15, 30, 60, 120))):
         cluster.step()
     cluster.finish()
