@@ -143,9 +143,12 @@ class Nemesis:
             await task
 
     def end_waiting(self) -> None:
-        """Ends the time in which faults begin at events; those that still wait are recorded as not started."""
+        """Ends the time in which faults begin and are healed at events.
+
+        Those that still wait to begin are recorded as not started, and those that wait to be healed are healed.
+        """
         self._is_over = True
-        for waiting in self._waiting.values():
+        for waiting in (*self._waiting.values(), *self._healing.values()):
             waiting.end()
 
     async def cut_short(self, running: "asyncio.Task[None]") -> None:
@@ -284,6 +287,8 @@ class Nemesis:
             fault.healing_trigger, self._events, self._cluster.now_ns, nth=fault.until_nth
         )
         self._healing[fault.id] = healing
+        if self._is_over:
+            healing.end()
         try:
             await asyncio.wait_for(healing.has_come(), at_most_s)
         except TimeoutError:

@@ -48,7 +48,7 @@ the event and the fault (0). `at_ms` is then the time from when on events count 
     for_ms = 1000
 
 With `until` a fault is healed at an event, counted from when the fault is in force. `until_nth` is the occurrence
-of the event (1). After `for_ms` it is healed in any case:
+of the event (1). After `for_ms`, and when the main phase ends, it is healed in any case:
 
     [[schedule]]
     fault = "hold_messages"
