@@ -215,12 +215,23 @@ def test_a_fault_is_healed_at_an_event_or_when_its_time_is_over(states, healed_e
     assert ("healing_event_ns" in evidence) is healed_early
 
 
-@pytest.mark.parametrize("end_at", [None, 1])
-def test_what_waits_to_be_healed_at_an_event_is_healed_when_the_main_phase_ends(end_at):
-    """Its own time would last for an hour. With `end_at` 1 the fault begins at the moment of that end."""
-    calls, rows = play(replace(ENDS, for_ms=3_600_000), GROWN, SHRUNK, end_at=end_at)
+def test_what_waits_to_be_healed_at_an_event_is_healed_when_the_main_phase_ends():
+    """Its own time would last for an hour."""
+    calls, rows = play(replace(ENDS, for_ms=3_600_000), GROWN, SHRUNK)
     assert calls == [("inject", "kill", ("b1",)), ("heal", "kill", ("b1",))]
     assert "healing_event" not in json.loads(rows[-1][9])
+
+
+def test_a_fault_whose_injection_outlasts_the_main_phase_does_not_wait_to_be_healed():
+    class Slow(FakeInjector):
+        async def inject(self, fault, nodes):
+            nemesis.end_waiting()
+            return await super().inject(fault, nodes)
+
+    injector = Slow()
+    nemesis = Nemesis(FakeCluster(), injector, lambda _: None, Random(1))
+    asyncio.run(nemesis.run([replace(ENDS, on="", for_ms=3_600_000)]))
+    assert injector.calls == [("inject", "kill", ("b1",)), ("heal", "kill", ("b1",))]
 
 
 @pytest.mark.parametrize(
