@@ -230,7 +230,7 @@ def test_a_fault_whose_injection_outlasts_the_main_phase_does_not_wait_to_be_hea
 
     injector = Slow()
     nemesis = Nemesis(FakeCluster(), injector, lambda _: None, Random(1))
-    asyncio.run(nemesis.run([replace(ENDS, on="", for_ms=3_600_000)]))
+    asyncio.run(nemesis.run([replace(ENDS, on="", delay_ms=0, for_ms=3_600_000)]))
     assert injector.calls == [("inject", "kill", ("b1",)), ("heal", "kill", ("b1",))]
 
 
