@@ -180,7 +180,9 @@ def fault_from_json(data: Mapping[str, Any], *, default_id: str) -> Fault:
         raise UsageError(f"scheduled fault {default_id}: 'params' must be a table")
     for key in _NUMBERS:
         value = data.get(key, 1)
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        if value is None and key == "for_ms":
+            continue
+        if not isinstance(value, int) or isinstance(value, bool):
             raise UsageError(f"scheduled fault {default_id}: {key!r} must be a whole number")
     return Fault(
         id=data.get("id", default_id),

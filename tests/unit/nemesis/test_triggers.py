@@ -215,6 +215,14 @@ def test_a_fault_is_healed_at_an_event_or_when_its_time_is_over(states, healed_e
     assert ("healing_event_ns" in evidence) is healed_early
 
 
+@pytest.mark.parametrize("key", ["at_ms", "nth", "delay_ms", "until_nth"])
+def test_only_the_time_of_a_stored_fault_may_be_null(key):
+    stored = {"fault": "kill", "targets": ["b1"], "for_ms": None}
+    assert fault_from_json(stored, default_id="x").for_ms is None
+    with pytest.raises(UsageError, match=f"fault x: '{key}' must be a whole number"):
+        fault_from_json({**stored, key: None}, default_id="x")
+
+
 def test_what_waits_to_be_healed_at_an_event_is_healed_when_the_main_phase_ends():
     """Its own time would last for an hour."""
     calls, rows = play(replace(ENDS, for_ms=3_600_000), GROWN, SHRUNK)
