@@ -84,17 +84,16 @@ def _election_event(draw: Drawing) -> str:
     return ELECTED if draw.observes_nodes else "controller-election"
 
 
+def _quorum_loses_power(draw: Drawing, at_ms: int) -> list[Fault]:
+    parted = draw.fault(at_ms, "isolate", (ACTIVE,), 1)
+    # What the leader and some followers have, the followers lose together.
+    lost = _lose_power(draw, at_ms + short_ms(draw), ("controllers",))
+    return [until_event(draw, parted, _election_event(draw)), lost, _later(draw, at_ms)]
+
+
 def _quorum_election(draw: Drawing, at_ms: int) -> list[Fault]:
     event = _election_event(draw)
-    parted = until_event(draw, draw.fault(at_ms, "isolate", (ACTIVE,), 1), event)
-    variant = draw.pick(("records", "records", "votes", "votes", "slow"))
-    if variant == "records":
-        # What the leader and some followers have, the followers lose together.
-        lost = _lose_power(draw, at_ms + short_ms(draw), ("controllers",))
-        return [parted, lost, _later(draw, at_ms)]
-    if variant == "slow":
-        return _slow_controllers(draw, at_ms)
-    faults = [parted]
+    faults = [until_event(draw, draw.fault(at_ms, "isolate", (ACTIVE,), 1), event)]
     for controller in draw.controllers:
         # Nobody hears of the one that is elected; the others lose power, and elect again without it.
         elected = f"{event} at {controller}"
@@ -157,9 +156,21 @@ CONTROLLER_TEMPLATES: Mapping[str, Template] = {
         needs_controllers=True,
     ),
     "quorum-election": Template(
-        about="The active controller goes away, and the others lose power together, at once or when one of them "
-        "is elected; or each goes away for a short time, again and again, while some are slow.",
+        about="The active controller goes away. Nobody hears of the next one, and the others lose power and elect "
+        "again.",
         draw=_quorum_election,
+        alone_holds=ALONE_HOLDS,
+        needs_controllers=True,
+    ),
+    "quorum-loses-power": Template(
+        about="The active controller goes away, and the others lose power together.",
+        draw=_quorum_loses_power,
+        alone_holds=ALONE_HOLDS,
+        needs_controllers=True,
+    ),
+    "slow-controllers": Template(
+        about="Some controllers are slow, and each goes away for a short time whenever it is elected.",
+        draw=_slow_controllers,
         alone_holds=ALONE_HOLDS,
         needs_controllers=True,
     ),

@@ -25,6 +25,8 @@ from nemesis.drawing import (
 )
 from nemesis.fault import Fault
 
+PROPOSAL = "AlterPartition from broker"
+
 
 def _loses_its_log(draw: Drawing, at_ms: int, broker: str) -> Fault:
     """Returns a fault after which a broker comes back soon, often without what it had not flushed."""
@@ -34,40 +36,59 @@ def _loses_its_log(draw: Drawing, at_ms: int, broker: str) -> Fault:
     return replace(lost, for_ms=max(draw.step_ms() // 4, 1))
 
 
-def _joins_with_an_old_request(draw: Drawing, at_ms: int) -> list[Fault]:
+def _joins_without_its_log(draw: Drawing, at_ms: int) -> list[Fault]:
     broker = draw.pick(draw.brokers)
-    returned, left = f"unfencing at {broker}", f"fencing at {broker}"
-    proposal, fetch = "AlterPartition from broker", f"Fetch from {broker} to broker"
-    away = until_event(draw, draw.fault(at_ms, "isolate", (broker,), 1), left)
+    returned = f"unfencing at {broker}"
+    # It comes back without its log while the request to add it is on its way.
+    late = held(draw, at_ms, PROPOSAL, returned)
     lost = _loses_its_log(draw, at_ms, broker)
-    copies = held(draw, at_ms, f"FetchResponse from broker to {broker}", "election")
-    copies = at_event(copies, f"registration at {broker}")
-    variant = draw.pick(("proposal", "fetch", "copy"))
-    if variant == "proposal":
-        # It comes back without its log while the request to add it is on its way.
-        faults = [
-            away,
-            at_event(held(draw, at_ms, proposal, returned), returned),
-            at_event(lost, "mark:isr-expand-proposed", delay_ms=short_ms(draw)),
-            copies,
-        ]
-        return [*faults, _others_leave(draw, at_ms, broker, 1)]
-    if variant == "fetch":
-        # A fetch of its former life arrives when it is back. Nobody appends, so its offset is still the log end.
-        quiet = draw.fault(at_ms, "isolate", ("all",), LONG * draw.hold_ms(), planes=("client",))
-        at_ms += draw.step_ms()
-        late = late_copy(draw, at_ms, fetch, returned)
-        lost = replace(lost, at_ms=at_ms)
-        lost = at_event(lost, f"received:{fetch}", 1 + up_to(draw, 9), short_ms(draw))
-        return [quiet, late, lost, copies, _others_leave(draw, at_ms, broker, 1)]
+    return [
+        _until_fenced(draw, at_ms, broker),
+        at_event(late, returned),
+        at_event(lost, "mark:isr-expand-proposed", delay_ms=short_ms(draw)),
+        _no_copies(draw, at_ms, broker),
+        _others_leave(draw, at_ms, broker, 1),
+    ]
+
+
+def _joins_by_an_old_fetch(draw: Drawing, at_ms: int) -> list[Fault]:
+    broker = draw.pick(draw.brokers)
+    fetch = f"Fetch from {broker} to broker"
+    # Nobody appends, so the offset of the late fetch is still the log end.
+    quiet = draw.fault(at_ms, "isolate", ("all",), LONG * draw.hold_ms(), planes=("client",))
+    at_ms += draw.step_ms()
+    lost = _loses_its_log(draw, at_ms, broker)
+    return [
+        quiet,
+        late_copy(draw, at_ms, fetch, f"unfencing at {broker}"),
+        at_event(lost, f"received:{fetch}", 1 + up_to(draw, 9), short_ms(draw)),
+        _no_copies(draw, at_ms, broker),
+        _others_leave(draw, at_ms, broker, 1),
+    ]
+
+
+def _joins_by_a_copied_proposal(draw: Drawing, at_ms: int) -> list[Fault]:
+    broker = draw.pick(draw.brokers)
     # The request that added it arrives once more, after it has left again.
-    joins, shrinks = "isr-expand", "isr-shrink"
-    late = at_event(late_copy(draw, at_ms, proposal, shrinks, up_to(draw, 2)), returned)
-    lags = until_event(
-        draw, draw.fault(at_ms, "isolate", (broker,), 1, planes=("inter-broker",)), "election"
-    )
-    lags = at_event(lags, joins, delay_ms=some_ms(draw))
-    return [away, late, lags, _others_leave(draw, at_ms, broker, 1 + up_to(draw, 3))]
+    late = late_copy(draw, at_ms, PROPOSAL, "isr-shrink", up_to(draw, 2))
+    lags = draw.fault(at_ms, "isolate", (broker,), 1, planes=("inter-broker",))
+    return [
+        _until_fenced(draw, at_ms, broker),
+        at_event(late, f"unfencing at {broker}"),
+        at_event(until_event(draw, lags, "election"), "isr-expand", delay_ms=some_ms(draw)),
+        _others_leave(draw, at_ms, broker, 1 + up_to(draw, 3)),
+    ]
+
+
+def _until_fenced(draw: Drawing, at_ms: int, broker: str) -> Fault:
+    """Returns a fault by which a broker is away until the controller has noticed it."""
+    return until_event(draw, draw.fault(at_ms, "isolate", (broker,), 1), f"fencing at {broker}")
+
+
+def _no_copies(draw: Drawing, at_ms: int, broker: str) -> Fault:
+    """Returns a fault by which a broker that has registered gets no records until a leader is elected."""
+    copies = held(draw, at_ms, f"FetchResponse from broker to {broker}", "election")
+    return at_event(copies, f"registration at {broker}")
 
 
 def _late_watermark(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -101,10 +122,24 @@ def _others_leave(draw: Drawing, at_ms: int, broker: str, nth: int) -> Fault:
 
 
 ISR_TEMPLATES: Mapping[str, Template] = {
-    "joins-with-an-old-request": Template(
-        about="A broker joins the ISR by a request or a fetch of its former incarnation, or by a copy of the "
-        "request that added it before; then its leader goes away.",
-        draw=_joins_with_an_old_request,
+    "joins-without-its-log": Template(
+        about="A broker comes back without its log while the request to add it to the ISR is on its way; then the "
+        "others go away.",
+        draw=_joins_without_its_log,
+        alone_holds=ALONE_HOLDS,
+        needs_simulation=True,
+    ),
+    "joins-by-an-old-fetch": Template(
+        about="A broker comes back without its log, and a fetch of its former incarnation arrives; then the "
+        "others go away.",
+        draw=_joins_by_an_old_fetch,
+        alone_holds=ALONE_HOLDS,
+        needs_simulation=True,
+    ),
+    "joins-by-a-copied-proposal": Template(
+        about="The request that added a broker to the ISR arrives once more after it has left; then the others go "
+        "away.",
+        draw=_joins_by_a_copied_proposal,
         alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),

@@ -161,9 +161,9 @@ def random_schedule(
 
 
 def _some_of(stream: Random, templates: Sequence[str]) -> Sequence[str]:
-    """Returns the templates that a seed uses: one or two of them, or most of them."""
+    """Returns the templates that a seed uses: one or two that aim at a narrow window, or most of all."""
     if templates and stream.random() < FOCUS_SHARE:
-        names = list(templates)
+        names = [name for name in templates if TEMPLATES[name].alone_holds] or list(templates)
         count = min(1 + int(stream.random() * FEW), len(names))
         return [names.pop(int(stream.random() * len(names))) for _ in range(count)]
     return [name for name in templates if stream.random() < 0.6] or list(templates)

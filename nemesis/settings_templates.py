@@ -104,33 +104,42 @@ def _late_settings(draw: Drawing, at_ms: int) -> list[Fault]:
 
 
 def _one_publish(draw: Drawing, at_ms: int) -> list[Fault]:
-    """A leader learns of another min ISR and of another ISR, or of its own end, at once."""
+    """A leader learns at once that min ISR is larger and that its ISR is smaller."""
     if "alter_config" not in draw.actions:
         return _alone(draw, at_ms)
     partition = draw.partition()
     leader, eligible = f"leader:{partition}", f"elr-change of {partition}"
-    is_raised = chance(draw, 0.6)
-    before, after = (1, 2) if is_raised else (2, 1)
-    faults = [min_isr_set(draw, at_ms, partition, before)]
+    faults = [min_isr_set(draw, at_ms, partition, 1)]
     at_ms += 50 + draw.step_ms() // 4
-    faults.append(_no_copies(draw, at_ms, partition))
-    changed = min_isr_set(draw, at_ms + up_to(draw, 30), partition, after)
     stalled = draw.fault(at_ms, "stall_metadata", (leader,), 1)
-    if is_raised:
-        # The controller fences the followers, and the leader learns of it when one of them is back.
-        fenced = _held(draw, at_ms, f"BrokerHeartbeat from follower:{partition}")
-        faults += [
-            replace(fenced, until=eligible),
-            until_event(draw, stalled, "unfencing"),
-            changed,
-            at_event(_goes(draw, at_ms, leader), "unfencing", 1, _moment_ms(draw)),
-        ]
-        return [*faults, _last(draw, at_ms, partition)]
-    # Alone in the ISR, it is fenced and hears of nothing until another broker leads.
-    parted = draw.fault(at_ms, "isolate", (leader,), 1, planes=("controller",))
-    parted = replace(parted, for_ms=draw.hold_ms() + draw.step_ms())
+    # The controller fences the followers, and the leader learns of it when one of them is back.
+    fenced = _held(draw, at_ms, f"BrokerHeartbeat from follower:{partition}")
     return [
         *faults,
+        _no_copies(draw, at_ms, partition),
+        replace(fenced, until=eligible),
+        until_event(draw, stalled, "unfencing"),
+        min_isr_set(draw, at_ms + up_to(draw, 30), partition, 2),
+        at_event(_goes(draw, at_ms, leader), "unfencing", 1, _moment_ms(draw)),
+        _last(draw, at_ms, partition),
+    ]
+
+
+def _deposed_in_one_publish(draw: Drawing, at_ms: int) -> list[Fault]:
+    """A leader that is alone in the ISR learns at once that min ISR is smaller and that another one leads."""
+    if "alter_config" not in draw.actions:
+        return _alone(draw, at_ms)
+    partition = draw.partition()
+    leader, eligible = f"leader:{partition}", f"elr-change of {partition}"
+    faults = [min_isr_set(draw, at_ms, partition, 2)]
+    at_ms += 50 + draw.step_ms() // 4
+    # It is fenced, and hears of nothing until another broker leads.
+    parted = draw.fault(at_ms, "isolate", (leader,), 1, planes=("controller",))
+    parted = replace(parted, for_ms=draw.hold_ms() + draw.step_ms())
+    changed = min_isr_set(draw, at_ms, partition, 1)
+    return [
+        *faults,
+        _no_copies(draw, at_ms, partition),
         at_event(parted, eligible, 1, _moment_ms(draw)),
         at_event(changed, f"leader-change of {partition}", delay_ms=draw.pick(SHORT_MS)),
         _last(draw, at_ms, partition),
@@ -183,11 +192,6 @@ def _last_member_loses_data(draw: Drawing, at_ms: int) -> list[Fault]:
     # A wiped disk would have another directory, and its broker is not elected for long.
     lost = _loses_power(draw, at_ms, leader)
     return [*faults, at_event(lost, event, 1, _moment_ms(draw)), _last(draw, at_ms, partition)]
-
-
-def _unnoticed_loss(draw: Drawing, at_ms: int) -> list[Fault]:
-    """Brokers stop cleanly, some again while they start; then the last member of the ISR loses power."""
-    return draw.pick((_stopped_while_starting, _stopped_before))(draw, at_ms)
 
 
 def _stopped_while_starting(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -268,14 +272,9 @@ def _drawn_replicas(draw: Drawing) -> list[int]:
     return [ids.pop(int(draw.stream.random() * len(ids))) for _ in range(REPLICA_COUNT)]
 
 
-def _replica_sets(draw: Drawing, at_ms: int) -> list[Fault]:
-    """A partition moves to a broker that is away, or its replicas are removed and added while it is led."""
+def _moved_to_who_is_away(draw: Drawing, at_ms: int) -> list[Fault]:
     if not _NAMING.issubset(draw.actions):
         return _alone(draw, at_ms)
-    return draw.pick((_moved_to_who_is_away, _removed_and_added))(draw, at_ms)
-
-
-def _moved_to_who_is_away(draw: Drawing, at_ms: int) -> list[Fault]:
     partition = draw.partition()
     kept, absent, third = _drawn_replicas(draw)
     faults = _named(
@@ -293,6 +292,8 @@ def _moved_to_who_is_away(draw: Drawing, at_ms: int) -> list[Fault]:
 
 def _removed_and_added(draw: Drawing, at_ms: int) -> list[Fault]:
     """A replica is added and becomes eligible; it is removed by a cancellation, and added again without a log."""
+    if not _NAMING.issubset(draw.actions):
+        return _alone(draw, at_ms)
     partition = draw.partition()
     first, absent, added = _drawn_replicas(draw)
     changed, shrinks = f"replicas-change of {partition}", f"isr-shrink of {partition}"
@@ -315,6 +316,36 @@ def _removed_and_added(draw: Drawing, at_ms: int) -> list[Fault]:
         at_event(_goes(draw, at_ms, f"leader:{partition}"), changed, 3, draw.pick(SHORT_MS))
     )
     return [*faults, _last(draw, at_ms, partition)]
+
+
+def _removed_and_added_unnoticed(draw: Drawing, at_ms: int) -> list[Fault]:
+    """A replica is removed and added again, without a log, before its leader hears of either."""
+    if not _NAMING.issubset(draw.actions):
+        return _alone(draw, at_ms)
+    partition = draw.partition()
+    kept, removed, third = _drawn_replicas(draw)
+    leader, changed = f"leader:{partition}", f"replicas-change of {partition}"
+    faults = _named(draw, at_ms, partition, (kept, removed, third))
+    at_ms = faults[-1].at_ms + _moment_ms(draw)
+    # Nobody appends, so that what the leader knows of the replica suffices for the ISR.
+    quiet = _held(draw, at_ms, f"Produce from client to {leader}")
+    # For longer than a fetch of metadata waits: its response would have a part of the changes only.
+    stalled = draw.fault(at_ms, "stall_metadata", (leader,), 2 * draw.hold_ms())
+    cut = draw.fault(at_ms, "cut", (leader, draw.brokers[removed - 1]), 1, planes=("inter-broker",))
+    smaller = draw.fault(at_ms + 1, "reassign", (), 0, partition=partition, replicas=(kept, third))
+    added = {**smaller.params, "replicas": (kept, removed, third)}
+    whole = replace(smaller, at_ms=at_ms, params=added)
+    gone = _goes(draw, at_ms, leader)
+    return [
+        *faults,
+        quiet,
+        stalled,
+        until_event(draw, cut, f"election of {partition}", 2),
+        at_event(whole, changed, 1, draw.pick((30, 100, 200))),
+        smaller,
+        at_event(gone, f"isr-expand of {partition}", 1, _moment_ms(draw)),
+        _last(draw, at_ms, partition),
+    ]
 
 
 def _prefers_a_lagging_replica(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -344,8 +375,15 @@ SETTINGS_TEMPLATES: Mapping[str, Template] = {
         alone_holds=ALONE_HOLDS,
     ),
     "one-publish": Template(
-        about="A leader learns of another min ISR at once with another ISR or its own end.",
+        about="A leader learns at once that min ISR is larger and that its ISR is smaller.",
         draw=_one_publish,
+        alone_holds=ALONE_HOLDS,
+        needs_simulation=True,
+    ),
+    "deposed-in-one-publish": Template(
+        about="A leader that is alone in the ISR learns at once that min ISR is smaller and that another one "
+        "leads.",
+        draw=_deposed_in_one_publish,
         alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
@@ -360,9 +398,16 @@ SETTINGS_TEMPLATES: Mapping[str, Template] = {
         draw=_last_member_loses_data,
         alone_holds=ALONE_HOLDS,
     ),
+    "stopped-while-starting": Template(
+        about="Eligible leaders are stopped, and again while they start; then the last member of the ISR loses "
+        "power.",
+        draw=_stopped_while_starting,
+        alone_holds=ALONE_HOLDS,
+        needs_simulation=True,
+    ),
     "unnoticed-loss": Template(
-        about="Brokers stop cleanly, some again while they start; then the last member of the ISR loses power.",
-        draw=_unnoticed_loss,
+        about="Brokers stop cleanly; then the last member of the ISR loses power.",
+        draw=_stopped_before,
         alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
@@ -373,11 +418,22 @@ SETTINGS_TEMPLATES: Mapping[str, Template] = {
         alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
-    "replica-sets": Template(
-        about="A partition moves to a broker that is away, or eligible leaders are removed and added again with "
-        "empty logs. Then its leader goes away or loses data.",
-        draw=_replica_sets,
+    "moves-to-who-is-away": Template(
+        about="A partition moves to a broker that is away, and the only replica that has its records loses data.",
+        draw=_moved_to_who_is_away,
         alone_holds=ALONE_HOLDS,
+    ),
+    "replica-sets": Template(
+        about="A replica is added, becomes eligible, and is removed and added again with an empty log; then the "
+        "leader goes away.",
+        draw=_removed_and_added,
+        alone_holds=ALONE_HOLDS,
+    ),
+    "removed-unnoticed": Template(
+        about="A replica is removed and added again with an empty log before its leader hears of it.",
+        draw=_removed_and_added_unnoticed,
+        alone_holds=ALONE_HOLDS,
+        needs_simulation=True,
     ),
     "prefers-a-lagging-replica": Template(
         about="A follower lags and becomes the preferred leader, and its election is requested.",
