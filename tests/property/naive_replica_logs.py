@@ -201,17 +201,39 @@ class NaiveLogs:
         epoch, is_exact = looks[0].log[offset]
         return is_exact and epoch == low
 
-    def lacks(self, broker: int, at_ns: int, offset: int, low: int, high: int) -> bool:
-        moments = self._until(broker, at_ns)
+    def _before_it_leads(self, broker: int, at_ns: int, leader_epoch: int) -> Sequence[Moment]:
+        """What a replica reported before its election, or until it led if it only followed and cut its log."""
+        before = self._until(broker, at_ns)
+        later: list[Moment] = []
+        for moment in self.replicas[broker].moments[len(before) :] if before else ():
+            if (moment.row["role"], moment.row["leader_epoch"]) == ("leader", leader_epoch):
+                reported = [before[-1], *later]
+                is_shorter = min(len(one.log) for one in reported) < len(before[-1].log)
+                ended = any(one.row["role"] == "offline" for one in reported)
+                return [*before, *later] if is_shorter and not ended else before
+            later.append(moment)
+        return before
+
+    def lacks(
+        self, broker: int, at_ns: int, leader_epoch: int, offset: int, low: int, high: int
+    ) -> bool:
+        moments = self._before_it_leads(broker, at_ns, leader_epoch)
         log = moments[-1].log if moments else ()
         return offset >= len(log) or differs(log[offset], low, high)
 
     def certainly_has(
-        self, broker: int, at_ns: int, offset: int, low: int, high: int, since_ns: int
+        self,
+        broker: int,
+        at_ns: int,
+        leader_epoch: int,
+        offset: int,
+        low: int,
+        high: int,
+        since_ns: int,
     ) -> bool:
-        if self.lacks(broker, at_ns, offset, low, high):
+        if self.lacks(broker, at_ns, leader_epoch, offset, low, high):
             return False
-        moments = self._until(broker, at_ns)
+        moments = self._before_it_leads(broker, at_ns, leader_epoch)
         epoch, is_exact = moments[-1].log[offset]
         cuts = [
             cut_ns

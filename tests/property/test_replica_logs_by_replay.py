@@ -90,8 +90,8 @@ def compare(rng: random.Random, logs: ReplicaLogs, naive: NaiveLogs, end_ns: int
     )
     assert logs.has_all_changes == naive.has_all_changes
     if naive.has_all_changes:
-        assert lacks == naive.lacks(b, at, offset, low, high)
-        assert has == naive.certainly_has(b, at, offset, low, high, since)
+        assert lacks == naive.lacks(b, at, election.epoch, offset, low, high)
+        assert has == naive.certainly_has(b, at, election.epoch, offset, low, high, since)
     else:
         assert lacks == naive.lacks_later(b, at, election.epoch, offset, low, high)
         assert has == naive.had_before_and_after(b, at, offset, low, high)
