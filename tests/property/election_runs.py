@@ -40,11 +40,13 @@ class Truth:
         lost_for_wrong: (offset, value) of those that are gone without an excuse.
         lost_excusably: (offset, value) of those that are gone with one.
         is_tainted: Whether an election that excuses nothing gave up any established record, if only for a time.
+        cut_by_leader: Those lost for wrong that a leader cut from its own log, which only that log shows.
     """
 
     lost_for_wrong: tuple[tuple[int, int], ...]
     lost_excusably: tuple[tuple[int, int], ...]
     is_tainted: bool
+    cut_by_leader: frozenset[tuple[int, int]] = frozenset()
 
 
 def truth_of(cluster: Cluster) -> Truth:
@@ -59,6 +61,7 @@ def truth_of(cluster: Cluster) -> Truth:
         and call.offset is not None
     }
     wrong, excused, is_tainted = [], [], False
+    cut = set()
     for (offset, value), (since, count) in sorted(cluster.established.items()):
         decided = None
         for number, event in enumerate(cluster.events):
@@ -71,10 +74,17 @@ def truth_of(cluster: Cluster) -> Truth:
             elif decided is None:
                 decided = event.excuses or (offset, value) in event.destroyed
                 is_tainted |= not decided
+                if not event.is_election:
+                    cut.add((offset, value))
         if (offset, value) in known and not holds(final, offset, value):
             (excused if decided else wrong).append((offset, value))
     assert known <= set(cluster.established)
-    return Truth(lost_for_wrong=tuple(wrong), lost_excusably=tuple(excused), is_tainted=is_tainted)
+    return Truth(
+        lost_for_wrong=tuple(wrong),
+        lost_excusably=tuple(excused),
+        is_tainted=is_tainted,
+        cut_by_leader=frozenset(cut & {*wrong}),
+    )
 
 
 def sampled(rows: list[dict[str, Any]], share: float, rng: random.Random) -> list[dict[str, Any]]:
@@ -202,7 +212,9 @@ def objection(cluster: Cluster, truth: Truth, verdict: Verdict, *, has_gaps: boo
     """Returns what is wrong with a verdict, empty if nothing is."""
     choices = cluster.choices
     if truth.lost_for_wrong:
-        if verdict.validity == Validity.VALID:
+        # Only the log of a leader shows that it cut it, and that log may not be recorded.
+        shown = {*truth.lost_for_wrong} - (truth.cut_by_leader if has_gaps else set())
+        if shown and verdict.validity == Validity.VALID:
             return "valid, but records are lost without an excuse"
         # Without epochs in responses, clients may not know which of two leaders wrote a record.
         can_be_known = choices.has_all_logs and choices.has_epochs and choices.final_is_complete
