@@ -210,7 +210,7 @@ class NaiveElections:
     def _state(self, event: Event, lost: Claim, low: int, high: int) -> tuple[bool, bool]:
         place = (event.leader, event.at_ns)
         if self.logs.has_all_changes:
-            record = (lost.offset, low, high)
+            record = (event.epoch, lost.offset, low, high)
             has = self.logs.certainly_has(*place, *record, lost.by_ns)
             return has, self.logs.lacks(*place, *record)
         return (
