@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from nemesis.drawing import (
-    ALONE_HOLDS,
     LEAVES,
     LONG,
     Drawing,
@@ -53,9 +52,9 @@ def _at_once(draw: Drawing, at_ms: int) -> list[Fault]:
     partition = draw.partition()
     targets = draw.pick(
         (
-            (f"leader:{partition}", f"isr_follower:{partition}", "active_controller"),
+            (f"leader:{partition}", f"isr_follower:{partition}", ACTIVE),
             (f"leader:{partition}", f"isr_follower:{partition}"),
-            (f"leader:{partition}", "active_controller"),
+            (f"leader:{partition}", ACTIVE),
         )
     )
     struck = draw.on_node(at_ms, draw.pick(("kill", "kill", "power")), targets)
@@ -146,39 +145,33 @@ CONTROLLER_TEMPLATES: Mapping[str, Template] = {
     "controllers-start-again": Template(
         about="All controllers start again while replicas are eligible leaders; then the leader goes away.",
         draw=_controllers_start_again,
-        alone_holds=ALONE_HOLDS,
         needs_controllers=True,
     ),
     "at-once": Template(
         about="Members of an ISR end at the same moment, often with the active controller.",
         draw=_at_once,
-        alone_holds=ALONE_HOLDS,
         needs_controllers=True,
     ),
     "quorum-election": Template(
         about="The active controller goes away. Nobody hears of the next one, and the others lose power and elect "
         "again.",
         draw=_quorum_election,
-        alone_holds=ALONE_HOLDS,
         needs_controllers=True,
     ),
     "quorum-loses-power": Template(
         about="The active controller goes away, and the others lose power together.",
         draw=_quorum_loses_power,
-        alone_holds=ALONE_HOLDS,
         needs_controllers=True,
     ),
     "slow-controllers": Template(
         about="Some controllers are slow, and each goes away for a short time whenever it is elected.",
         draw=_slow_controllers,
-        alone_holds=ALONE_HOLDS,
         needs_controllers=True,
     ),
     "quorum-without-majority": Template(
         about="The active controller writes what no other one copies. It leads again after another one that does "
         "the same, and goes away when only its older record is copied.",
         draw=_quorum_without_majority,
-        alone_holds=ALONE_HOLDS,
         needs_controllers=True,
         needs_simulation=True,
     ),

@@ -32,10 +32,6 @@ SHORT_MS = (0, 1, 3, 10, 30, 100)
 """Times after an event at which something else is still under way."""
 
 
-ALONE_HOLDS = 4
-"""For how many mean times of a fault a burst goes on whose faults wait for events."""
-
-
 class Drawing(Protocol):
     """What templates use of a schedule that is being drawn.
 
@@ -97,15 +93,12 @@ class Template:
         draw: Returns its faults from a time on.
         needs_controllers: Whether the system must have controllers.
         needs_simulation: Whether only the simulation can observe its events or inject its faults.
-        alone_holds: For how many mean times of a fault no other burst begins: the next one would be in the way of
-            faults that wait for events.
     """
 
     about: str
     draw: Callable[[Drawing, int], list[Fault]]
     needs_controllers: bool = False
     needs_simulation: bool = False
-    alone_holds: int = 0
 
 
 def chance(draw: Drawing, share: float) -> bool:
@@ -138,6 +131,19 @@ def waiting(draw: Drawing, fault: Fault, on: Sequence[str], nth: int = 0) -> Fau
     return replace(fault, on=draw.pick(usable), nth=nth, delay_ms=delay_ms)
 
 
+def leaves(draw: Drawing, at_ms: int, target: str) -> Fault:
+    """Returns a fault that takes a broker away."""
+    return draw.on_node(at_ms, one_of(draw, LEAVES), (target,))
+
+
+def loses_unflushed(draw: Drawing, at_ms: int, target: str) -> Fault:
+    """Returns a power cut that mostly takes all that was not flushed."""
+    lost = draw.on_node(at_ms, "power", (target,))
+    if chance(draw, 0.7):
+        lost = replace(lost, params={**lost.params, "mode": "lose_all"})
+    return lost
+
+
 def short_ms(draw: Drawing) -> int:
     """Returns a time after an event at which something else is still under way."""
     return draw.pick(SHORT_MS)
@@ -163,6 +169,11 @@ def up_to(draw: Drawing, most: int) -> int:
 def until_event(draw: Drawing, fault: Fault, until: str, nth: int = 1) -> Fault:
     """Returns a fault that is healed at an event."""
     return replace(fault, for_ms=LONG * draw.hold_ms(), until=until, until_nth=nth)
+
+
+def until_fenced(draw: Drawing, at_ms: int, broker: str) -> Fault:
+    """Returns a fault by which a broker is away until the controller has noticed it."""
+    return until_event(draw, draw.fault(at_ms, "isolate", (broker,), 1), f"fencing at {broker}")
 
 
 def at_event(fault: Fault, on: str, nth: int = 1, delay_ms: int = 0) -> Fault:

@@ -16,6 +16,7 @@ from nemesis.faults import Targets
 from nemesis.mechanism import Effect, Injection, Injector
 from nemesis.shapes import split
 from nemesis.targets import Chooser, check_selector, resolve_all
+from nemesis.trigger import Trigger
 from nemesis.waiting import Waiting
 
 FaultRow = tuple[Any, ...]
@@ -128,19 +129,20 @@ class Nemesis:
             if delay_ns > 0:
                 await asyncio.sleep(delay_ns / 1e9)
             if fault.trigger is not None:
-                self._waiting[fault.id] = Waiting(
-                    fault.trigger,
-                    self._events,
-                    self._cluster.now_ns,
-                    nth=fault.nth,
-                    delay_ms=fault.delay_ms,
+                self._waiting[fault.id] = self._waiting_for(
+                    fault.trigger, fault.nth, fault.delay_ms
                 )
-                if self._is_over:
-                    self._waiting[fault.id].end()
             self._begun[fault.id] = asyncio.get_running_loop().create_task(self._one(fault))
         self._has_begun_all = True
         for task in list(self._begun.values()):
             await task
+
+    def _waiting_for(self, trigger: Trigger, nth: int, delay_ms: int = 0) -> Waiting:
+        """Returns a waiting for an event, which is at its end already if `end_waiting` came first."""
+        waiting = Waiting(trigger, self._events, self._cluster.now_ns, nth=nth, delay_ms=delay_ms)
+        if self._is_over:
+            waiting.end()
+        return waiting
 
     def end_waiting(self) -> None:
         """Ends the time in which faults begin and are healed at events.
@@ -283,12 +285,8 @@ class Nemesis:
         if fault.healing_trigger is None:
             await asyncio.sleep(at_most_s)
             return
-        healing = Waiting(
-            fault.healing_trigger, self._events, self._cluster.now_ns, nth=fault.until_nth
-        )
+        healing = self._waiting_for(fault.healing_trigger, fault.until_nth)
         self._healing[fault.id] = healing
-        if self._is_over:
-            healing.end()
         try:
             await asyncio.wait_for(healing.has_come(), at_most_s)
         except TimeoutError:

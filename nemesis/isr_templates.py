@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from nemesis.drawing import (
-    ALONE_HOLDS,
     LEAVES,
     LONG,
     Drawing,
@@ -17,10 +16,13 @@ from nemesis.drawing import (
     chance,
     held,
     late_copy,
+    leaves,
+    loses_unflushed,
     one_of,
     short_ms,
     some_ms,
     until_event,
+    until_fenced,
     up_to,
 )
 from nemesis.fault import Fault
@@ -30,9 +32,7 @@ PROPOSAL = "AlterPartition from broker"
 
 def _loses_its_log(draw: Drawing, at_ms: int, broker: str) -> Fault:
     """Returns a fault after which a broker comes back soon, often without what it had not flushed."""
-    lost = draw.on_node(at_ms, "power", (broker,))
-    if chance(draw, 0.7):
-        lost = replace(lost, params={**lost.params, "mode": "lose_all"})
+    lost = loses_unflushed(draw, at_ms, broker)
     return replace(lost, for_ms=max(draw.step_ms() // 4, 1))
 
 
@@ -43,7 +43,7 @@ def _joins_without_its_log(draw: Drawing, at_ms: int) -> list[Fault]:
     late = held(draw, at_ms, PROPOSAL, returned)
     lost = _loses_its_log(draw, at_ms, broker)
     return [
-        _until_fenced(draw, at_ms, broker),
+        until_fenced(draw, at_ms, broker),
         at_event(late, returned),
         at_event(lost, "mark:isr-expand-proposed", delay_ms=short_ms(draw)),
         _no_copies(draw, at_ms, broker),
@@ -73,16 +73,11 @@ def _joins_by_a_copied_proposal(draw: Drawing, at_ms: int) -> list[Fault]:
     late = late_copy(draw, at_ms, PROPOSAL, "isr-shrink", up_to(draw, 2))
     lags = draw.fault(at_ms, "isolate", (broker,), 1, planes=("inter-broker",))
     return [
-        _until_fenced(draw, at_ms, broker),
+        until_fenced(draw, at_ms, broker),
         at_event(late, f"unfencing at {broker}"),
         at_event(until_event(draw, lags, "election"), "isr-expand", delay_ms=some_ms(draw)),
         _others_leave(draw, at_ms, broker, 1 + up_to(draw, 3)),
     ]
-
-
-def _until_fenced(draw: Drawing, at_ms: int, broker: str) -> Fault:
-    """Returns a fault by which a broker is away until the controller has noticed it."""
-    return until_event(draw, draw.fault(at_ms, "isolate", (broker,), 1), f"fencing at {broker}")
 
 
 def _no_copies(draw: Drawing, at_ms: int, broker: str) -> Fault:
@@ -101,7 +96,7 @@ def _late_watermark(draw: Drawing, at_ms: int) -> list[Fault]:
     # the other one still has all; it does not hear of the high watermark.
     silence = held(draw, at_ms, f"FetchResponse from {leader} to {follower}", elected)
     quiet = draw.fault(at_ms, "isolate", ("all",), 1, planes=("client",))
-    gone = draw.on_node(at_ms, one_of(draw, LEAVES), (leader,))
+    gone = leaves(draw, at_ms, leader)
     return [
         held(draw, at_ms, copies, elected),
         at_event(silence, fetched, nth),
@@ -126,28 +121,24 @@ ISR_TEMPLATES: Mapping[str, Template] = {
         about="A broker comes back without its log while the request to add it to the ISR is on its way; then the "
         "others go away.",
         draw=_joins_without_its_log,
-        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "joins-by-an-old-fetch": Template(
         about="A broker comes back without its log, and a fetch of its former incarnation arrives; then the "
         "others go away.",
         draw=_joins_by_an_old_fetch,
-        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "joins-by-a-copied-proposal": Template(
         about="The request that added a broker to the ISR arrives once more after it has left; then the others go "
         "away.",
         draw=_joins_by_a_copied_proposal,
-        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "late-watermark": Template(
         about="A follower does not learn that its last records are committed. It becomes the leader, and a "
         "replica that lacks them joins the ISR.",
         draw=_late_watermark,
-        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
 }

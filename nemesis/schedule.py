@@ -22,7 +22,7 @@ from nemesis.drawing import MIN_ISRS, T, min_isr_set
 from nemesis.fault import Fault
 from nemesis.faults import FAULTS
 from nemesis.sizes import draw_params
-from nemesis.templates import TEMPLATES
+from nemesis.templates import TEMPLATES, WINDOWS
 
 _FIRST = ("cut", "isolate", "pause", "stop", "kill", "power", "controller")
 FAMILIES = (
@@ -71,6 +71,9 @@ FEW = 2
 
 SHARE_OF_FEW = 0.85
 """The share of bursts that are drawn from few templates: what needs several steps must not be disturbed."""
+
+ALONE_HOLDS = 4
+"""For so many mean times of a fault no other burst begins if the faults of one wait for each other's events."""
 
 FAULT_COUNT_MAX = 400
 """Longer schedules cannot be read in a report, and the shrinker has to run them."""
@@ -144,9 +147,10 @@ def random_schedule(
     while at_ms < duration_ms and len(faults) < FAULT_COUNT_MAX:
         alone_until_ms = 0
         if used and (not chosen or stream.random() < share):
-            template = TEMPLATES[draw.pick(used)]
-            burst = template.draw(draw, at_ms)
-            alone_until_ms = at_ms + template.alone_holds * rhythm.hold_ms
+            name = draw.pick(used)
+            burst = TEMPLATES[name].draw(draw, at_ms)
+            if name in WINDOWS:
+                alone_until_ms = at_ms + ALONE_HOLDS * rhythm.hold_ms
         elif stream.random() < 0.5:
             burst = draw.siege(at_ms, chosen)
         else:
@@ -163,7 +167,7 @@ def random_schedule(
 def _some_of(stream: Random, templates: Sequence[str]) -> Sequence[str]:
     """Returns the templates that a seed uses: one or two that aim at a narrow window, or most of all."""
     if templates and stream.random() < FOCUS_SHARE:
-        names = [name for name in templates if TEMPLATES[name].alone_holds] or list(templates)
+        names = [name for name in templates if name in WINDOWS] or list(templates)
         count = min(1 + int(stream.random() * FEW), len(names))
         return [names.pop(int(stream.random() * len(names))) for _ in range(count)]
     return [name for name in templates if stream.random() < 0.6] or list(templates)

@@ -9,21 +9,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nemesis.drawing import (
-    ALONE_HOLDS,
     LONG,
     MIN_ISRS,
     Drawing,
     Template,
     at_event,
     chance,
+    held,
+    loses_unflushed,
     min_isr_set,
+    short_ms,
     until_event,
     up_to,
 )
 from nemesis.fault import Fault
 
-SHORT_MS = (0, 1, 3, 10, 30)
-"""Times after an event at which something else is still under way."""
+VERY_SHORT_MS = (0, 1, 3, 10, 30)
+"""As `nemesis.drawing.SHORT_MS`, but before what `_moment_ms` waits for."""
 _NAMING = frozenset({"reassign", "alter_config", "elect_leader"})
 """The actions with which a partition gets named replicas and a named leader."""
 REPLICA_COUNT = 3
@@ -49,9 +51,7 @@ def _goes(draw: Drawing, at_ms: int, target: str) -> Fault:
 
 def _loses_power(draw: Drawing, at_ms: int, target: str) -> Fault:
     """Returns a power cut that mostly takes all that was not synced; the broker is back soon."""
-    lost = draw.on_node(at_ms, "power", (target,))
-    if chance(draw, 0.7):
-        lost = replace(lost, params={**lost.params, "mode": "lose_all"})
+    lost = loses_unflushed(draw, at_ms, target)
     return replace(lost, for_ms=up_to(draw, 100))
 
 
@@ -98,7 +98,7 @@ def _late_settings(draw: Drawing, at_ms: int) -> list[Fault]:
         moment = shrinks
     else:
         moment = f"elr-change of {partition}"
-        faults.append(at_event(changed, moment, delay_ms=draw.pick(SHORT_MS)))
+        faults.append(at_event(changed, moment, delay_ms=draw.pick(VERY_SHORT_MS)))
     left = at_event(_goes(draw, at_ms, leader), moment, 1, 60 + _moment_ms(draw))
     return [*faults, left, _last(draw, at_ms, partition)]
 
@@ -113,11 +113,11 @@ def _one_publish(draw: Drawing, at_ms: int) -> list[Fault]:
     at_ms += 50 + draw.step_ms() // 4
     stalled = draw.fault(at_ms, "stall_metadata", (leader,), 1)
     # The controller fences the followers, and the leader learns of it when one of them is back.
-    fenced = _held(draw, at_ms, f"BrokerHeartbeat from follower:{partition}")
+    fenced = held(draw, at_ms, f"BrokerHeartbeat from follower:{partition}", eligible)
     return [
         *faults,
         _no_copies(draw, at_ms, partition),
-        replace(fenced, until=eligible),
+        fenced,
         until_event(draw, stalled, "unfencing"),
         min_isr_set(draw, at_ms + up_to(draw, 30), partition, 2),
         at_event(_goes(draw, at_ms, leader), "unfencing", 1, _moment_ms(draw)),
@@ -141,7 +141,7 @@ def _deposed_in_one_publish(draw: Drawing, at_ms: int) -> list[Fault]:
         *faults,
         _no_copies(draw, at_ms, partition),
         at_event(parted, eligible, 1, _moment_ms(draw)),
-        at_event(changed, f"leader-change of {partition}", delay_ms=draw.pick(SHORT_MS)),
+        at_event(changed, f"leader-change of {partition}", delay_ms=draw.pick(VERY_SHORT_MS)),
         _last(draw, at_ms, partition),
     ]
 
@@ -164,7 +164,7 @@ def _nobody_leads(draw: Drawing, at_ms: int) -> list[Fault]:
         faults.append(at_event(left, event, draw.pick((1, 2, 2)), draw.step_ms()))
     if "alter_config" in draw.actions:
         changed = min_isr_set(draw, at_ms, partition, draw.pick(MIN_ISRS))
-        faults.append(at_event(changed, lost, delay_ms=draw.pick(SHORT_MS)))
+        faults.append(at_event(changed, lost, delay_ms=draw.pick(VERY_SHORT_MS)))
     return [*sorted(faults, key=lambda fault: fault.at_ms), _last(draw, at_ms, partition)]
 
 
@@ -185,7 +185,7 @@ def _last_member_loses_data(draw: Drawing, at_ms: int) -> list[Fault]:
     elif moves:
         followers = (f"followers:{partition}",)
         moved = draw.fault(at_ms, "move_replica", followers, 0, partition=partition)
-        faults.append(at_event(moved, event, delay_ms=draw.pick(SHORT_MS)))
+        faults.append(at_event(moved, event, delay_ms=draw.pick(VERY_SHORT_MS)))
         event = "received:AssignReplicasToDirs" if draw.observes_nodes else event
     at_ms += 50 + draw.step_ms() // 2
     faults.append(_no_copies(draw, at_ms, partition))
@@ -200,7 +200,7 @@ def _stopped_while_starting(draw: Drawing, at_ms: int) -> list[Fault]:
     leader, eligible = f"leader:{partition}", f"elr-change of {partition}"
     faults = [_no_copies(draw, at_ms, partition)]
     stopped = draw.fault(at_ms, "stop", (f"followers:{partition}",), up_to(draw, 100))
-    faults.append(at_event(stopped, eligible, delay_ms=draw.pick(SHORT_MS)))
+    faults.append(at_event(stopped, eligible, delay_ms=draw.pick(VERY_SHORT_MS)))
     for broker in draw.brokers:
         again = draw.fault(at_ms, "stop", (broker,), up_to(draw, 50))
         faults.append(
@@ -218,7 +218,7 @@ def _stopped_before(draw: Drawing, at_ms: int) -> list[Fault]:
     faults = [draw.fault(at_ms, "stop", (leader,), up_to(draw, 100))]
     if "elect_leader" in draw.actions:
         preferred = draw.fault(at_ms, "elect_leader", (), 0, partition=partition)
-        faults.append(at_event(preferred, joins, delay_ms=draw.pick(SHORT_MS)))
+        faults.append(at_event(preferred, joins, delay_ms=draw.pick(VERY_SHORT_MS)))
     away = draw.fault(at_ms, "isolate", (f"followers:{partition}",), 1)
     away = until_event(draw, away, f"election of {partition}")
     faults.append(at_event(away, joins, 1, 100 + 2 * _moment_ms(draw)))
@@ -241,8 +241,8 @@ def _fenced_in_the_isr(draw: Drawing, at_ms: int) -> list[Fault]:
     leader, joins = f"leader:{partition}", f"isr-expand of {partition}"
     fenced = draw.fault(at_ms, "isolate", (broker,), 1, planes=("controller",))
     lags = draw.fault(at_ms, "isolate", (broker,), 1, planes=("inter-broker",))
-    silent = _held(draw, at_ms, f"FetchResponse from {leader} to {broker}")
-    silent = replace(silent, until=f"election of {partition}")
+    copies, elected = f"FetchResponse from {leader} to {broker}", f"election of {partition}"
+    silent = held(draw, at_ms, copies, elected)
     others = tuple(one for one in draw.brokers if one != broker)
     left = draw.fault(at_ms, draw.pick(("kill", "pause")), others, 2 * draw.hold_ms())
     return [
@@ -251,7 +251,7 @@ def _fenced_in_the_isr(draw: Drawing, at_ms: int) -> list[Fault]:
         until_event(draw, lags, f"isr-shrink of {partition}"),
         at_event(_loses_data(draw, at_ms, broker), joins),
         at_event(silent, f"registration at {broker}"),
-        at_event(left, f"unfencing at {broker}", 1, draw.pick((*SHORT_MS, 100))),
+        at_event(left, f"unfencing at {broker}", 1, short_ms(draw)),
         _last(draw, at_ms, partition),
     ]
 
@@ -284,7 +284,7 @@ def _moved_to_who_is_away(draw: Drawing, at_ms: int) -> list[Fault]:
     name = draw.brokers[absent - 1]
     faults.append(draw.fault(at_ms, "isolate", (name,), LONG * draw.hold_ms()))
     moved = draw.fault(at_ms, "reassign", (), 0, partition=partition, replicas=(kept, absent))
-    faults.append(at_event(moved, f"fencing at {name}", 1, draw.pick(SHORT_MS)))
+    faults.append(at_event(moved, f"fencing at {name}", 1, draw.pick(VERY_SHORT_MS)))
     lost = _loses_data(draw, at_ms, draw.brokers[kept - 1])
     faults.append(at_event(lost, f"replicas-change of {partition}", 1, _moment_ms(draw)))
     return [*faults, _last(draw, at_ms, partition)]
@@ -310,10 +310,10 @@ def _removed_and_added(draw: Drawing, at_ms: int) -> list[Fault]:
     cut = _no_copies(draw, at_ms, partition, 2)
     faults.append(at_event(cut, f"isr-expand of {partition}", 1, draw.pick((30, 100, 200))))
     cancelled = replace(grows, params={**grows.params, "replicas": ()})
-    faults.append(at_event(cancelled, shrinks, 2, draw.pick(SHORT_MS)))
+    faults.append(at_event(cancelled, shrinks, 2, draw.pick(VERY_SHORT_MS)))
     faults.append(at_event(grows, changed, 2, _moment_ms(draw)))
     faults.append(
-        at_event(_goes(draw, at_ms, f"leader:{partition}"), changed, 3, draw.pick(SHORT_MS))
+        at_event(_goes(draw, at_ms, f"leader:{partition}"), changed, 3, draw.pick(VERY_SHORT_MS))
     )
     return [*faults, _last(draw, at_ms, partition)]
 
@@ -364,7 +364,7 @@ def _prefers_a_lagging_replica(draw: Drawing, at_ms: int) -> list[Fault]:
     )
     faults.append(at_event(preferred, f"isr-shrink of {partition}", 1, _moment_ms(draw)))
     elect = draw.fault(at_ms, "elect_leader", (), 0, partition=partition)
-    faults.append(at_event(elect, f"replicas-change of {partition}", 1, draw.pick(SHORT_MS)))
+    faults.append(at_event(elect, f"replicas-change of {partition}", 1, draw.pick(VERY_SHORT_MS)))
     return [*faults, _last(draw, at_ms, partition)]
 
 
@@ -372,73 +372,61 @@ SETTINGS_TEMPLATES: Mapping[str, Template] = {
     "late-settings": Template(
         about="Min ISR is raised behind a leader, or lowered when it is alone in the ISR; then it goes away.",
         draw=_late_settings,
-        alone_holds=ALONE_HOLDS,
     ),
     "one-publish": Template(
         about="A leader learns at once that min ISR is larger and that its ISR is smaller.",
         draw=_one_publish,
-        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "deposed-in-one-publish": Template(
         about="A leader that is alone in the ISR learns at once that min ISR is smaller and that another one "
         "leads.",
         draw=_deposed_in_one_publish,
-        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "nobody-leads": Template(
         about="A partition loses its leader while its replicas are away; min ISR may change meanwhile.",
         draw=_nobody_leads,
-        alone_holds=ALONE_HOLDS,
     ),
     "last-member-loses-data": Template(
         about="The last member of an ISR loses power, after the first partition of its topic got one replica or "
         "followers moved to another log directory.",
         draw=_last_member_loses_data,
-        alone_holds=ALONE_HOLDS,
     ),
     "stopped-while-starting": Template(
         about="Eligible leaders are stopped, and again while they start; then the last member of the ISR loses "
         "power.",
         draw=_stopped_while_starting,
-        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "unnoticed-loss": Template(
         about="Brokers stop cleanly; then the last member of the ISR loses power.",
         draw=_stopped_before,
-        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "fenced-in-the-isr": Template(
         about="A broker that reaches no controller catches up, joins the ISR and loses its log; the others go "
         "away when it is back.",
         draw=_fenced_in_the_isr,
-        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "moves-to-who-is-away": Template(
         about="A partition moves to a broker that is away, and the only replica that has its records loses data.",
         draw=_moved_to_who_is_away,
-        alone_holds=ALONE_HOLDS,
     ),
     "replica-sets": Template(
         about="A replica is added, becomes eligible, and is removed and added again with an empty log; then the "
         "leader goes away.",
         draw=_removed_and_added,
-        alone_holds=ALONE_HOLDS,
     ),
     "removed-unnoticed": Template(
         about="A replica is removed and added again with an empty log before its leader hears of it.",
         draw=_removed_and_added_unnoticed,
-        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "prefers-a-lagging-replica": Template(
         about="A follower lags and becomes the preferred leader, and its election is requested.",
         draw=_prefers_a_lagging_replica,
-        alone_holds=ALONE_HOLDS,
     ),
 }
 """Every template of this module by name."""

@@ -150,6 +150,14 @@ def _rolling_restart(draw: Drawing, at_ms: int) -> list[Fault]:
     return restarts
 
 
+WINDOWS: Mapping[str, Template] = {
+    **WINDOW_TEMPLATES,
+    **ISR_TEMPLATES,
+    **CONTROLLER_TEMPLATES,
+    **SETTINGS_TEMPLATES,
+}
+"""Those that bring the system into one narrow window by faults that wait for each other's events, by name."""
+
 TEMPLATES: Mapping[str, Template] = {
     "controller-siege": Template(
         about="Controllers go away one after the other, with administrative actions in between; then several or "
@@ -186,9 +194,6 @@ TEMPLATES: Mapping[str, Template] = {
     ),
     **MESSAGE_TEMPLATES,
     **REPLICA_TEMPLATES,
-    **WINDOW_TEMPLATES,
-    **ISR_TEMPLATES,
-    **CONTROLLER_TEMPLATES,
-    **SETTINGS_TEMPLATES,
+    **WINDOWS,
 }
 """Every template by name."""

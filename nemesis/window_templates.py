@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from nemesis.drawing import (
-    ALONE_HOLDS,
-    LEAVES,
     LONG,
     Drawing,
     Template,
@@ -18,22 +16,14 @@ from nemesis.drawing import (
     chance,
     held,
     late_copy,
-    one_of,
+    leaves,
     short_ms,
     some_ms,
     until_event,
+    until_fenced,
     up_to,
 )
 from nemesis.fault import Fault
-
-
-def _leaves(draw: Drawing, at_ms: int, target: str) -> Fault:
-    return draw.on_node(at_ms, one_of(draw, LEAVES), (target,))
-
-
-def _until_fenced(draw: Drawing, at_ms: int, broker: str) -> Fault:
-    """Returns a fault by which a broker is away until the controller has noticed it."""
-    return until_event(draw, draw.fault(at_ms, "isolate", (broker,), 1), f"fencing at {broker}")
 
 
 def _joins_unknown_to_its_leader(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -45,7 +35,7 @@ def _joins_unknown_to_its_leader(draw: Drawing, at_ms: int) -> list[Fault]:
     # The leader has to know that the broker is back before it adds it.
     moment = draw.pick((returned, "mark:isr-expand-proposed"))
     faults = [
-        _until_fenced(draw, at_ms, broker),
+        until_fenced(draw, at_ms, broker),
         at_event(until_event(draw, stalled, elected), moment, delay_ms=short_ms(draw)),
     ]
     if chance(draw, 0.5):
@@ -57,8 +47,8 @@ def _joins_unknown_to_its_leader(draw: Drawing, at_ms: int) -> list[Fault]:
     faults.append(at_event(until_event(draw, lags, elected), joins, delay_ms=some_ms(draw)))
     # Its lag limit passes first: until then the leader waits for it anyway.
     delay_ms = 2 * draw.step_ms() + some_ms(draw)
-    faults.append(at_event(_leaves(draw, at_ms, leader), joins, 1, delay_ms))
-    return [*faults]
+    faults.append(at_event(leaves(draw, at_ms, leader), joins, 1, delay_ms))
+    return faults
 
 
 def _leads_again(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -95,12 +85,12 @@ def _leads_again(draw: Drawing, at_ms: int) -> list[Fault]:
     faults.append(at_event(second, elected, 1, some_ms(draw) // 2))
     if chance(draw, 0.4):
         faults.append(at_event(held(draw, at_ms, answer, elected), elected, 2))
-    left = _leaves(draw, at_ms, leader)
+    left = leaves(draw, at_ms, leader)
     if chance(draw, 0.5):
         faults.append(at_event(left, f"isr-expand of {partition}", 1, draw.step_ms()))
     else:
         faults.append(at_event(left, elected, 2, some_ms(draw)))
-    return [*faults]
+    return faults
 
 
 def _silent_followers(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -115,12 +105,12 @@ def _silent_followers(draw: Drawing, at_ms: int) -> list[Fault]:
         unseen = draw.fault(at_ms, "isolate", (leader,), 1, planes=("controller",))
         faults.append(until_event(draw, unseen, elected))
     else:
-        faults.append(_leaves(draw, at_ms, leader))
+        faults.append(leaves(draw, at_ms, leader))
     if chance(draw, 0.5):
         # The next leader goes away, before all followers have its log.
         faults.append(at_event(held(draw, at_ms, answers, elected), elected))
-        faults.append(at_event(_leaves(draw, at_ms, leader), elected, 1, some_ms(draw)))
-    return [*faults]
+        faults.append(at_event(leaves(draw, at_ms, leader), elected, 1, some_ms(draw)))
+    return faults
 
 
 def _quick_return(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -155,7 +145,7 @@ def _moves_between_elections(draw: Drawing, at_ms: int) -> list[Fault]:
     faults.append(at_event(gone, f"isr-expand of {partition}", 1, some_ms(draw) // 2))
     moved = draw.fault(at_ms, "move_replica", (leader,), 0, partition=partition)
     faults.append(at_event(moved, elected, 1 + others, short_ms(draw)))
-    return [*faults]
+    return faults
 
 
 def _proposal_is_lost(draw: Drawing, at_ms: int) -> list[Fault]:
@@ -207,55 +197,46 @@ WINDOW_TEMPLATES: Mapping[str, Template] = {
         about="A broker has joined the ISR and lags again, and its leader does not know of it; then the leader "
         "goes away.",
         draw=_joins_unknown_to_its_leader,
-        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "leads-again": Template(
         about="A leader is deposed and leads again when the next one has gone; others learn of that late, or "
         "never.",
         draw=_leads_again,
-        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "silent-followers": Template(
         about="Followers get nothing from their leader, which is deposed or goes away, and often the next one "
         "too.",
         draw=_silent_followers,
-        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "quick-return": Template(
         about="A leader loses power or its data, and is back before the controller has noticed.",
         draw=_quick_return,
-        alone_holds=ALONE_HOLDS,
     ),
     "moves-between-elections": Template(
         about="Leaders follow each other without records, and one of them moves to another log directory.",
         draw=_moves_between_elections,
-        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "lost-proposals": Template(
         about="A proposal for another ISR is lost or refused, while a follower lags.",
         draw=_proposal_is_lost,
-        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "corrupt-copy": Template(
         about="A bit of the leader's log flips while a follower has to catch up.",
         draw=_corrupt_copy,
-        alone_holds=ALONE_HOLDS,
     ),
     "late-batch": Template(
         about="A batch of a transaction arrives after the marker that ended it.",
         draw=_late_batch,
-        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
     "marker-in-another-transaction": Template(
         about="A marker arrives once more, in a later transaction, when its coordinator has been replaced.",
         draw=_marker_in_another_transaction,
-        alone_holds=ALONE_HOLDS,
         needs_simulation=True,
     ),
 }

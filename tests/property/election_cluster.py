@@ -195,9 +195,7 @@ class Cluster:
         if same < len(r.log):
             self.now += 1
             r.leads, r.epoch = False, epoch
-            del r.log[same:]
-            r.high_watermark = min(r.high_watermark, same)
-            self.note(b, "truncate")
+            self.truncate(b, same)
 
     def destroyed(self) -> frozenset[tuple[int, int]]:
         """Returns what no broker but those without power had to have, where one may commit alone."""
@@ -253,11 +251,16 @@ class Cluster:
         r.leads, r.epoch = False, self.epoch
         same = common_prefix(r.log, leader.log)
         if same < len(r.log):
-            del r.log[same:]
-            r.high_watermark = min(r.high_watermark, same)
-            self.note(b, "truncate")
+            self.truncate(b, same)
         else:
             self.note(b, "role")
+
+    def truncate(self, b: int, end: int) -> None:
+        """Cuts a broker's log off at an offset."""
+        r = self.replicas[b]
+        del r.log[end:]
+        r.high_watermark = min(r.high_watermark, end)
+        self.note(b, "truncate")
 
     def replicate(self, b: int) -> None:
         """Copies some records of the leader that a follower follows."""
@@ -304,10 +307,8 @@ class Cluster:
         if r is None or not r.leads or r.epoch != self.epoch:
             return
         self.tick()
-        del r.log[self.rng.randint(0, len(r.log)) :]
-        r.high_watermark = min(r.high_watermark, len(r.log))
+        self.truncate(self.leader, self.rng.randint(0, len(r.log)))
         self.drop_pending(self.leader)
-        self.note(self.leader, "truncate")
         for other in BROKERS:
             # What followers have beyond that is theirs alone; they find out when they fetch.
             end = min(r.known_ends.get(other, 0), len(r.log))
@@ -318,9 +319,7 @@ class Cluster:
                 and not follower.leads
                 and len(follower.log) > len(r.log)
             ):
-                del follower.log[len(r.log) :]
-                follower.high_watermark = min(follower.high_watermark, len(follower.log))
-                self.note(other, "truncate")
+                self.truncate(other, len(r.log))
         self.events.append(
             Event(epoch=self.epoch, excuses=False, log=tuple(r.log), is_election=False)
         )

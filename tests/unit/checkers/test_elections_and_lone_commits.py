@@ -10,6 +10,7 @@ from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Claims, El
 from checkers.kernels.replica_logs import ANY_EPOCH
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement
+from tests.anomalies.claims import claim, claims, elections_of
 from tests.anomalies.runs import append, fault, final_read, leads, replica, run, state, table
 
 Row = dict[str, Any]
@@ -240,23 +241,12 @@ def test_a_member_of_the_isr_may_have_kept_what_the_leader_lost(
         state(67, 1, [1, 2], epoch=2),
         *BACK_AND_GONE[3:],
     ]
-    elections = Elections(
-        table("partition_states", [{**row, "min_isr": 1} for row in states]),
-        table("replica_states", looks),
-        table("broker_states", []),
-        table("faults", [fault(40, "power", ["b1", "b2"])]),
-        elr_on=False,
+    elections = elections_of(
+        [{**row, "min_isr": 1} for row in states],
+        looks,
+        faults=[fault(40, "power", ["b1", "b2"])],
     )
-    number = np.array([0], dtype=np.int64)
-    record = Claims(
-        offset=number,
-        low_epoch=number,
-        high_epoch=number,
-        from_ns=number + 10,
-        by_ns=number + 10,
-        epoch=number,
-    )
-    assert elections.fates(record).outcome.tolist() == [expected]
+    assert elections.fates(claim(10)).outcome.tolist() == [expected]
 
 
 @pytest.mark.parametrize(("at_ns", "is_known"), [(0, True), (20, False)])
@@ -266,25 +256,10 @@ def test_whether_a_flagged_replica_was_in_the_isr_is_not_known_from_the_first_re
     """The deposed leader, which the record does not show, may have established the record later."""
     states = [state(0, 1, [1], epoch=0), state(20, 2, [2], epoch=1, flagged=True)]
     states += [state(40, -1, [2], epoch=2), state(50, 2, [2], epoch=3)]
-    elections = Elections(
-        table("partition_states", [row for row in states if row["at_ns"] >= at_ns]),
-        table("replica_states", []),
-        table("broker_states", []),
-        table("faults", []),
-        elr_on=False,
-    )
-    number = np.array([0], dtype=np.int64)
-    record = Claims(
-        offset=number,
-        low_epoch=number - 1,
-        high_epoch=np.array([ANY_EPOCH]),
-        from_ns=number + 30,
-        by_ns=number + 35,
-        epoch=number - 1,
-    )
+    elections = elections_of([row for row in states if row["at_ns"] >= at_ns])
     assert [election.was_in_isr for election in elections.elections] == [
         *([True] if is_known else []),
         False,
         True,
     ]
-    assert elections.fates(record).outcome.tolist() == [UNDECIDED]
+    assert elections.fates(claims(from_ns=[30], by_ns=[35])).outcome.tolist() == [UNDECIDED]

@@ -2,54 +2,15 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
-from checkers.kernels.elections import Claims, Election, Elections, Written
+from checkers.kernels.elections import Claims, Election, Written
 from checkers.kernels.unclean_elections import Alone
-from tests.anomalies.runs import broker, leads, replica, state, table
+from tests.anomalies.claims import ANY_EPOCH, FOREVER_NS, claims, elections_of, ints
+from tests.anomalies.runs import broker, leads, replica, state
 
 Row = dict[str, Any]
-FOREVER_NS = 2**61
-ANY_EPOCH = 2**31
 UNEXCUSED, UNDECIDED, EXCUSED = 0, 1, 2
-
-
-def ints(*values: int) -> Any:
-    return np.array(values, dtype=np.int64)
-
-
-def claims(**columns: list[int]) -> Claims:
-    """Records of unknown epochs and times, but for what the columns give."""
-    count = max(len(values) for values in columns.values())
-    unknown = {
-        "offset": 0,
-        "low_epoch": -1,
-        "high_epoch": ANY_EPOCH,
-        "from_ns": -FOREVER_NS,
-        "by_ns": FOREVER_NS,
-        "epoch": -1,
-    }
-    values = {name: np.full(count, value, dtype=np.int64) for name, value in unknown.items()}
-    return Claims(**(values | {name: ints(*column) for name, column in columns.items()}))
-
-
-def elections_of(
-    states: list[Row],
-    replicas: list[Row] | None = None,
-    brokers: list[Row] | None = None,
-    *,
-    elr_on: bool = False,
-    **more: Any,
-) -> Elections:
-    return Elections(
-        table("partition_states", states),
-        table("replica_states", replicas or []),
-        table("broker_states", brokers or []),
-        table("faults", []),
-        elr_on=elr_on,
-        **more,
-    )
 
 
 # --- what is known of records ---

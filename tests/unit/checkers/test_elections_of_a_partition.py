@@ -17,6 +17,7 @@ from checkers.kernels.elections import (
 )
 from checkers.kernels.replica_logs import ANY_EPOCH
 from harness.contracts.verdict import Judgement
+from tests.anomalies.claims import claim, elections_of
 from tests.anomalies.runs import Call, append, final_read, leads, replica, run, state, table
 from tests.anomalies.runs_with_elections import CONTEXT
 
@@ -305,20 +306,4 @@ def test_what_an_elected_replica_cuts_for_an_older_leader_before_it_leads_was_lo
         *([] if before_it_leads else [replica(55, 2, 0, epoch=3, cause="load")]),
         leads(61, 2, 0, epoch=4, cause="role"),
     ]
-    elections = Elections(
-        table("partition_states", states),
-        table("replica_states", logs),
-        table("broker_states", []),
-        table("faults", []),
-        elr_on=False,
-    )
-    number = np.array([0], dtype=np.int64)
-    record = Claims(
-        offset=number,
-        low_epoch=number,
-        high_epoch=number,
-        from_ns=number + 7,
-        by_ns=number + 7,
-        epoch=number,
-    )
-    assert elections.fates(record).outcome.tolist() == [expected]
+    assert elections_of(states, logs).fates(claim(7)).outcome.tolist() == [expected]

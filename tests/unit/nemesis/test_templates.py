@@ -12,7 +12,7 @@ from nemesis.administration import ACTIONS
 from nemesis.fault import fault_from_json
 from nemesis.faults import FAULTS, Targets
 from nemesis.schedule import FAMILIES, Rhythm, _some_of, random_schedule
-from nemesis.templates import TEMPLATES
+from nemesis.templates import TEMPLATES, WINDOWS
 
 
 def draw(seed, templates, *, families=(), actions=ACTIONS, observes_nodes=True, log_dirs=2):
@@ -124,9 +124,8 @@ def test_faults_of_window_templates_last_until_an_event(name):
 
 def test_three_of_four_seeds_use_few_templates_and_the_others_most_of_them():
     names = tuple(TEMPLATES)
-    windows = {name for name in names if TEMPLATES[name].alone_holds}
     drawn_names = [_some_of(Random(seed), names) for seed in range(400)]
-    assert {name for some in drawn_names if len(some) <= 2 for name in some} == windows
+    assert {name for some in drawn_names if len(some) <= 2 for name in some} == {*WINDOWS}
     used = [len(some) for some in drawn_names]
     few = [count for count in used if count <= 2]
     assert 260 < len(few) < 340

@@ -1,0 +1,55 @@
+"""Records that were at certain offsets, as elections judge them, and the elections of one partition."""
+
+from typing import Any
+
+import numpy as np
+
+from checkers.kernels.elections import Claims, Elections
+from tests.anomalies.runs import table
+
+Row = dict[str, Any]
+FOREVER_NS = 2**61
+ANY_EPOCH = 2**31
+
+
+def ints(*values: int) -> Any:
+    return np.array(values, dtype=np.int64)
+
+
+def claims(**columns: list[int]) -> Claims:
+    """Records of unknown epochs and times, but for what the columns give."""
+    count = max(len(values) for values in columns.values())
+    unknown = {
+        "offset": 0,
+        "low_epoch": -1,
+        "high_epoch": ANY_EPOCH,
+        "from_ns": -FOREVER_NS,
+        "by_ns": FOREVER_NS,
+        "epoch": -1,
+    }
+    values = {name: np.full(count, value, dtype=np.int64) for name, value in unknown.items()}
+    return Claims(**(values | {name: ints(*column) for name, column in columns.items()}))
+
+
+def claim(at_ns: int) -> Claims:
+    """A record of epoch 0 that was established at a moment."""
+    return claims(low_epoch=[0], high_epoch=[0], from_ns=[at_ns], by_ns=[at_ns], epoch=[0])
+
+
+def elections_of(
+    states: list[Row],
+    replicas: list[Row] | None = None,
+    brokers: list[Row] | None = None,
+    faults: list[Row] | None = None,
+    *,
+    elr_on: bool = False,
+    **more: Any,
+) -> Elections:
+    return Elections(
+        table("partition_states", states),
+        table("replica_states", replicas or []),
+        table("broker_states", brokers or []),
+        table("faults", faults or []),
+        elr_on=elr_on,
+        **more,
+    )
