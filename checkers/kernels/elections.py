@@ -279,7 +279,6 @@ class Elections:
             Elected(
                 broker=rows[index]["leader"],
                 at_ns=rows[index]["at_ns"],
-                until_ns=gaps.ends_ns(index),
                 is_first=not index and not rows[index]["leader_epoch"],
             )
             for index in begins
@@ -289,7 +288,7 @@ class Elections:
             elected,
             shown.epochs,
             all_leaders_known=not gaps.may_hide_elections,
-            replicas={broker for row in rows for broker in row["replicas"]},
+            replicas=_joined_in(rows, gaps),
         )
         is_checked = elr_on and not unclean_election_enabled and broker_states.num_rows > 0
         lawfulness = (
@@ -570,6 +569,15 @@ def _elected(rows: Sequence[dict[str, Any]]) -> list[int]:
         for index, row in enumerate(rows)
         if row["leader"] >= 0 and (row["leader"] != leaders[index] or row["flagged"])
     ]
+
+
+def _joined_in(rows: Sequence[dict[str, Any]], gaps: MetadataGaps) -> dict[int, int]:
+    """Returns the leader epoch in which each replica became one; 0 if it may have been one before."""
+    joined: dict[int, int] = {}
+    for row, is_late in zip(rows, gaps.is_missing_before, strict=False):
+        for broker in row["replicas"]:
+            joined.setdefault(broker, 0 if is_late else row["leader_epoch"])
+    return joined
 
 
 def _begins_ns(event: Election | Gap) -> int:

@@ -15,10 +15,10 @@ Nodes that report every change report when they append. Where no leader did, the
 from the looks on both sides of it: a leader never cuts its log, so what it does not have after its election it did
 not have then. The same holds if logs are missing: those of an elected replica until after its election, or those
 of the leader of an epoch that clients saw. A replica that nothing is recorded of is not an empty one. One that has
-nothing reports that when it is created.
+nothing reports that when it is created; later, an empty log may be what a fault left.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -50,13 +50,11 @@ class Elected:
     Attributes:
         broker: The leader.
         at_ns: When it was elected.
-        until_ns: When the next leader epoch was committed, or until when this one certainly lasted.
         is_first: Whether the partition was created with it.
     """
 
     broker: int
     at_ns: int
-    until_ns: int
     is_first: bool
 
 
@@ -251,7 +249,8 @@ class ReplicaLogs:
         elected: All elections that are recorded.
         shown_epochs: Leader epochs that clients saw.
         all_leaders_known: Whether every election is recorded.
-        replicas: Brokers that have been replicas of the partition.
+        replicas: For each broker that has been a replica of the partition, the leader epoch in which it became
+            one at the latest.
     """
 
     def __init__(
@@ -261,7 +260,7 @@ class ReplicaLogs:
         shown_epochs: Collection[int] = (),
         *,
         all_leaders_known: bool = True,
-        replicas: Collection[int] = (),
+        replicas: Mapping[int, int] | None = None,
     ) -> None:
         at = replica_states.column("at_ns").to_numpy()
         order = np.argsort(at, kind="stable")
@@ -277,14 +276,19 @@ class ReplicaLogs:
             name: replica_states.column(name).to_numpy().astype(np.int64)[order]
             for name in ("at_ns", "log_end_offset", "leader_epoch", "high_watermark")
         }
-        # Its first row shows no earlier one: the log is empty, or nobody led before.
-        is_new = (columns["log_end_offset"] == 0) | (columns["leader_epoch"] <= 0)
-        is_whole = is_new & ~is_word(cause, "truncate")[order]
+        is_cut = is_word(cause, "truncate")[order]
+        is_empty = columns["log_end_offset"] == 0
+        joined = {} if replicas is None else replicas
         self.node_of: dict[int, str] = {}
         self._rows: dict[int, _Rows] = {}
         for identifier in np.unique(broker).tolist():
             rows = np.flatnonzero(broker == identifier)
-            self.node_of[identifier] = replica_states.column("node")[int(order[rows[0]])].as_py()
+            first = int(rows[0])
+            self.node_of[identifier] = replica_states.column("node")[int(order[first])].as_py()
+            # No earlier row is missing: nobody led before, or the log is empty and nobody has led since it could
+            # be created. An empty log of a later epoch may be what a fault has left.
+            epoch_max = joined.get(identifier, 0) if is_empty[first] else 0
+            is_whole = columns["leader_epoch"][first] <= epoch_max and not is_cut[first]
             self._rows[identifier] = _Rows(
                 order=rows,
                 at_ns=columns["at_ns"][rows],
@@ -294,7 +298,7 @@ class ReplicaLogs:
                 kind=kind[rows],
                 is_leader=is_leader[rows],
                 is_down=is_down[rows],
-                is_whole=bool(is_whole[rows[0]]),
+                is_whole=bool(is_whole),
             )
         self.has_all_changes = (
             bool((kind == _APPEND).any())
@@ -303,7 +307,7 @@ class ReplicaLogs:
             and {*shown_epochs} <= {term.epoch for term in self.terms}
         )
         """Whether every change of every leader's log was recorded, not only what somebody saw now and then."""
-        self._silent_until_ns = max((self._known_since_ns(each) for each in replicas), default=-1)
+        self._silent_until_ns = max((self._known_since_ns(each) for each in joined), default=-1)
 
     def _known_since_ns(self, broker: int) -> int:
         """Returns since when the log of a replica is recorded; -1 if it is from its creation on."""
@@ -320,9 +324,7 @@ class ReplicaLogs:
         if elected.is_first:
             # Its log was empty. If more than one record is established, there were changes before its first row.
             return bool(rows.high_watermark[0] <= 1)
-        # A log that is empty when it is loaded was created then.
-        is_new = rows.end[0] == 0 and rows.at_ns[0] < elected.until_ns
-        return bool(rows.until(elected.at_ns) or is_new)
+        return rows.until(elected.at_ns) > 0
 
     def __bool__(self) -> bool:
         """Whether any log was recorded."""

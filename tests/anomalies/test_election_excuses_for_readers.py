@@ -80,6 +80,7 @@ def test_a_follower_that_has_not_heard_of_an_election_shows_the_log_before_it(
         replicas=[
             *LEADER_OF_TWO,
             replica(5, 2, 2, hw=2, cause="replicate"),
+            replica(5, 3, 0, epoch=0, cause="load"),
             leads(51, 3, 0, hw=0, epoch=1, cause="role"),
             replica(52, 1, 0, hw=0, epoch=1, cause="truncate"),
             replica(cut_at, 2, 0, hw=0, epoch=1, cause="truncate"),
@@ -152,6 +153,8 @@ def test_what_a_deposed_leader_shows_was_established_when_its_high_watermark_pas
         ],
         replicas=[
             leads(1, 3, 0, hw=0, epoch=0, cause="role"),
+            replica(2, 1, 0, epoch=0, cause="load"),
+            replica(2, 2, 0, epoch=0, cause="load"),
             leads(22, 1, 0, hw=0, epoch=1, cause="role"),
             leads(25, 3, 1, hw=0, epoch=0, cause="append"),
             leads(26, 3, 1, hw=1, epoch=0, cause="high-watermark"),

@@ -240,13 +240,13 @@ KINDS: dict[str, Kind] = {
     "examples": Kind(
         title=f"seeds of the correct broker: {', '.join(EXAMPLES)}",
         judge=_examples(EXAMPLES),
-        chunk=40,
+        chunk=400,
         parts=_CHECKERS,
     ),
     "groups": Kind(
         title=f"seeds of the correct broker: {', '.join(EXAMPLES_WITH_GROUPS)}",
         judge=_examples(EXAMPLES_WITH_GROUPS),
-        chunk=10,
+        chunk=100,
         parts=_CHECKERS,
     ),
     "cluster-changes": Kind(

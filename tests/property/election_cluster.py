@@ -114,6 +114,8 @@ class Cluster:
         """Which brokers a power cut hit since the last election."""
         self.events: list[Event] = []
         self.elect(1, flagged=False)
+        for b in BROKERS[1:]:
+            self.note(b, "load")
 
     # --- time and rows ---
 

@@ -38,6 +38,10 @@ def test_what_the_first_recorded_election_gave_up_is_undecided_if_the_isr_before
     assert list(wrong_verdicts(30627, 1, has_gaps=True)) == []
 
 
+def test_an_empty_log_may_be_what_a_fault_left_of_one_that_was_not_recorded() -> None:
+    assert list(wrong_verdicts(68670, 1, has_gaps=True)) == []
+
+
 def test_a_record_that_came_back_and_was_lost_once_more_is_not_excused() -> None:
     assert list(wrong_verdicts(440493, 1)) == []
 

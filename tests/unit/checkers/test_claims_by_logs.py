@@ -151,8 +151,9 @@ NOT_KNOWN = (-1, ANY_EPOCH, -(2**61), -(2**61), -1)
         ([replica(20, 3, 0, epoch=1, cause="truncate")], NOT_KNOWN),
         ([replica(9, 3, 1, epoch=1)], NOT_KNOWN),
         ([replica(8, 3, 1, epoch=1)], (0, 0, 4, 4, 0)),
-        # Its log was created then, or nobody led before.
-        ([replica(20, 3, 0, epoch=1, cause="load")], (0, 0, 4, 4, 0)),
+        # A fault may have emptied it before; but not if nobody led before.
+        ([replica(20, 3, 0, epoch=1, cause="load")], NOT_KNOWN),
+        ([replica(20, 3, 0, epoch=0, cause="load")], (0, 0, 4, 4, 0)),
         ([replica(20, 3, 1, epoch=0)], (0, 0, 4, 4, 0)),
     ],
 )
