@@ -9,6 +9,8 @@ Missing states show themselves:
 
 - the leader epoch grows by one with each change of the leader, so a larger step hides states;
 - so does a larger step of the partition epoch, which grows by one with each change;
+- the first state is of a later leader epoch than the first one, so that leaders have been deposed before, which may
+  commit records until they hear of it;
 - an operation was invoked before the first state was committed;
 - a client was shown a leader epoch above that of the last state.
 
@@ -38,8 +40,7 @@ class Shown:
     """What operations of one partition show of its metadata.
 
     Attributes:
-        first_ns: When the first one was invoked; None if that is not known, and states are complete from the start
-            if they begin with the first leader epoch.
+        first_ns: When the first one was invoked; None if that is not known.
         epochs: The leader epochs of responses and of records, ascending.
         ends_early: Whether the record may end before the run did.
     """
@@ -148,6 +149,6 @@ def effective_min_isr(state: Mapping[str, Any]) -> int:
 
 
 def _begins_late(first: Row, shown: Shown, clock_error_ns: int) -> bool:
-    if shown.first_ns is None:
-        return bool(first["leader_epoch"] > 0)
-    return bool(first["at_ns"] + clock_error_ns > shown.first_ns)
+    if first["leader_epoch"] > 0:
+        return True  # a leader that was deposed before may have committed records since
+    return shown.first_ns is not None and bool(first["at_ns"] + clock_error_ns > shown.first_ns)

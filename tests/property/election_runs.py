@@ -2,7 +2,8 @@
 
 `python -m tests.property.election_runs --runs 20000 --first-seed 0` judges that many runs and prints the seed of
 each wrong verdict; `--seed N` prints one run. A later call can continue with the next first seed. With `--gaps`
-states of the partition or rows of replicas are missing: then more may be unknown, but nothing else may be said.
+states of the partition or rows of replicas are missing, and with `--skew` clocks differ: then more may be unknown,
+but nothing else may be said.
 
 The brokers follow Kafka's rules for leaders, followers and high watermarks, except that some runs break them: they
 elect a replica outside of the ISR without a flag, cut a leader's log before it is elected again, or elect with a
@@ -15,7 +16,7 @@ import argparse
 import random
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from checkers.kernels.history import INF_NS
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Validity, Verdict
 from tests.anomalies.runs import run
+from tests.property.brute_force import Call
 from tests.property.election_cluster import BROKERS, Choices, Cluster, Record
 
 
@@ -155,12 +157,60 @@ def with_gaps(cluster: Cluster, rows: list[dict[str, Any]], rng: random.Random) 
     return states, rows
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clocks:
+    """How far the clocks of a run are ahead of one that is right, and the largest difference of two of them."""
+
+    clients_ns: int = 0
+    controller_ns: int = 0
+    brokers_ns: tuple[int, ...] = (0,) * len(BROKERS)
+    error_ns: int = 0
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> "Clocks":
+        error_ns = rng.choice((1, 3, 10, 30))
+        ahead = [
+            rng.choice((0, error_ns, rng.randint(0, error_ns))) for _ in range(2 + len(BROKERS))
+        ]
+        clients_ns, controller_ns, *brokers_ns = ahead
+        return cls(
+            clients_ns=clients_ns,
+            controller_ns=controller_ns,
+            brokers_ns=tuple(brokers_ns),
+            error_ns=error_ns,
+        )
+
+    def of_clients(self, calls: Sequence[Call]) -> list[Call]:
+        """Returns operations with the times that clients see."""
+        by_ns = self.clients_ns
+        return [
+            replace(call, inv=call.inv + by_ns, res=None if call.res is None else call.res + by_ns)
+            for call in calls
+        ]
+
+    def of_faults(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Returns faults with the times of their moments; clients and faults have the same clock."""
+        names = ("invoked_ns", "completed_ns", "healed_ns")
+        return [
+            row | {name: row[name] + self.clients_ns for name in names if row[name] is not None}
+            for row in rows
+        ]
+
+    def of_controller(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Returns what was committed with the times of the controller."""
+        return [row | {"at_ns": row["at_ns"] + self.controller_ns} for row in rows]
+
+    def of_replicas(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Returns rows of replicas with the times of their brokers."""
+        return [row | {"at_ns": row["at_ns"] + self.brokers_ns[row["broker"] - 1]} for row in rows]
+
+
 HEARS_LATE_SHARE = 0.4
 """In this share of the runs an elected replica may follow an older leader until it hears of its election."""
 
 
 def random_run(
-    seed: int, *, has_gaps: bool = False
+    seed: int, *, has_gaps: bool = False, has_skew: bool = False
 ) -> tuple[Cluster, dict[str, pa.Table], RunContext]:
     """Returns a run, its tables and its context."""
     rng = random.Random(seed)
@@ -190,12 +240,13 @@ def random_run(
         is_complete = choices.has_epochs or choices.has_stamps or of_gaps.random() < 0.6
         if not is_complete:
             states = states[: of_gaps.randint(1, len(states))]
+    clocks = Clocks.drawn(random.Random(f"skew/{seed}")) if has_skew else Clocks()
     tables = run(
-        cluster.calls,
-        states=states,
-        replicas=rows,
-        brokers=cluster.broker_rows,
-        faults=cluster.faults,
+        clocks.of_clients(cluster.calls),
+        states=clocks.of_controller(states),
+        replicas=clocks.of_replicas(rows),
+        brokers=clocks.of_controller(cluster.broker_rows),
+        faults=clocks.of_faults(cluster.faults),
     )
     context = RunContext(
         elr_on=choices.elr_on,
@@ -204,11 +255,19 @@ def random_run(
         acked_during_faults_min=0,
         enabled_faults=(),
         final_phase_complete=is_complete,
+        clock_error_ns=clocks.error_ns,
     )
     return cluster, tables, context
 
 
-def objection(cluster: Cluster, truth: Truth, verdict: Verdict, *, has_gaps: bool = False) -> str:
+def objection(
+    cluster: Cluster,
+    truth: Truth,
+    verdict: Verdict,
+    *,
+    has_gaps: bool = False,
+    has_skew: bool = False,
+) -> str:
     """Returns what is wrong with a verdict, empty if nothing is."""
     choices = cluster.choices
     if truth.lost_for_wrong:
@@ -218,7 +277,7 @@ def objection(cluster: Cluster, truth: Truth, verdict: Verdict, *, has_gaps: boo
             return "valid, but records are lost without an excuse"
         # Without epochs in responses, clients may not know which of two leaders wrote a record.
         can_be_known = choices.has_all_logs and choices.has_epochs and choices.final_is_complete
-        can_be_known &= not has_gaps
+        can_be_known &= not has_gaps and not has_skew
         # Nor does anybody know which of two records a follower copied that one leader wrote at the same offset.
         cuts = [
             row["log_end_offset"]
@@ -235,26 +294,29 @@ def objection(cluster: Cluster, truth: Truth, verdict: Verdict, *, has_gaps: boo
     return ""
 
 
-def judged(seed: int, *, has_gaps: bool = False) -> tuple[Cluster, Truth, Verdict, str]:
+def judged(
+    seed: int, *, has_gaps: bool = False, has_skew: bool = False
+) -> tuple[Cluster, Truth, Verdict, str]:
     """Returns one run with its truth, its verdict, and what is wrong with that."""
-    cluster, tables, context = random_run(seed, has_gaps=has_gaps)
+    cluster, tables, context = random_run(seed, has_gaps=has_gaps, has_skew=has_skew)
     truth, verdict = truth_of(cluster), judge_run(tables, context)
-    return cluster, truth, verdict, objection(cluster, truth, verdict, has_gaps=has_gaps)
+    wrong = objection(cluster, truth, verdict, has_gaps=has_gaps, has_skew=has_skew)
+    return cluster, truth, verdict, wrong
 
 
 def wrong_verdicts(
-    first_seed: int, runs: int, *, has_gaps: bool = False
+    first_seed: int, runs: int, *, has_gaps: bool = False, has_skew: bool = False
 ) -> Iterator[tuple[int, str]]:
     """Yields the seed of each wrong verdict, and what is wrong with it."""
     for seed in range(first_seed, first_seed + runs):
-        _, _, _, wrong = judged(seed, has_gaps=has_gaps)
+        _, _, _, wrong = judged(seed, has_gaps=has_gaps, has_skew=has_skew)
         if wrong:
             yield seed, wrong
 
 
-def show(seed: int, *, has_gaps: bool) -> None:
-    """Prints one run, with what is missing in its record too."""
-    cluster, truth, verdict, wrong = judged(seed, has_gaps=has_gaps)
+def show(seed: int, *, has_gaps: bool, has_skew: bool) -> None:
+    """Prints one run, with what is missing in its record too, and with its true times."""
+    cluster, truth, verdict, wrong = judged(seed, has_gaps=has_gaps, has_skew=has_skew)
     print(cluster.choices)
     for call in cluster.calls:
         print(" ", call)
@@ -283,14 +345,16 @@ def main() -> int:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--gaps", action="store_true", help="leave out states and rows of replicas")
+    parser.add_argument("--skew", action="store_true", help="let clocks differ")
     arguments = parser.parse_args()
+    options = {"has_gaps": arguments.gaps, "has_skew": arguments.skew}
     if arguments.seed is not None:
-        show(arguments.seed, has_gaps=arguments.gaps)
+        show(arguments.seed, **options)
         return 0
     count = 0
     stop = arguments.first_seed + arguments.runs
     for first in range(arguments.first_seed, stop, 500):
-        for seed, wrong in wrong_verdicts(first, min(500, stop - first), has_gaps=arguments.gaps):
+        for seed, wrong in wrong_verdicts(first, min(500, stop - first), **options):
             print(f"seed {seed}: {wrong}", flush=True)
             count += 1
         print(f"done up to seed {min(first + 500, stop) - 1}", file=sys.stderr)

@@ -42,6 +42,12 @@ def test_an_empty_log_may_be_what_a_fault_left_of_one_that_was_not_recorded() ->
     assert list(wrong_verdicts(68670, 1, has_gaps=True)) == []
 
 
+def test_a_leader_that_was_deposed_before_the_first_recorded_state_may_commit_records_since() -> (
+    None
+):
+    assert list(wrong_verdicts(118779, 1, has_gaps=True)) == []
+
+
 def test_a_record_that_came_back_and_was_lost_once_more_is_not_excused() -> None:
     assert list(wrong_verdicts(440493, 1)) == []
 
