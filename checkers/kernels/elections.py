@@ -61,7 +61,8 @@ t0; and what was on destroyed replicas only. If the log of an elected replica wa
 or no replica reported a leader epoch that clients saw, all logs count as looked at now and then.
 
 An excuse compares times of clients with times of the controller. What is closer than the clocks are to each other
-(`clock_error_ns`) may have been the other way round. If the outcome depends on that, it is undecided.
+(`clock_error_ns`) may have been the other way round. If the outcome depends on that, it is undecided. Where faults
+or replica logs count too, more clocks are compared, and every loss that anything may excuse is undecided.
 
 Source: `docs/variants.md`, "How a loss is judged"; KIP-966.
 """
@@ -76,6 +77,7 @@ import pyarrow as pa
 
 from checkers.kernels.columns import find_pairs
 from checkers.kernels.history import I8, I64, INF_NS, Bools, is_word
+from checkers.kernels.lawful_losses import may_have_destroyed
 from checkers.kernels.metadata_gaps import NOTHING_SHOWN, Gap, MetadataGaps, Shown
 from checkers.kernels.replica_logs import ANY_EPOCH, Elected, Moment, Records, ReplicaLogs
 from checkers.kernels.unclean_elections import (
@@ -270,6 +272,7 @@ class Elections:
         shown: Shown = NOTHING_SHOWN,
     ) -> None:
         self._clock_error_ns = clock_error_ns
+        self._may_destroy = any(may_have_destroyed(fault) for fault in faults.to_pylist())
         rows = partition_states.sort_by("metadata_offset").to_pylist()
         gaps = MetadataGaps(rows, shown, clock_error_ns)
         self._gaps: list[tuple[int, Gap]] = []
@@ -392,7 +395,15 @@ class Elections:
     @property
     def can_excuse(self) -> bool:
         """Whether there is any election that excuses what it lost, or that may."""
-        return bool(self._gaps) or any(e.may_excuse or e.alone for e in self.elections)
+        may_excuse = any(e.may_excuse or e.alone for e in self.elections)
+        return bool(self._gaps) or may_excuse or self._compares_many_clocks
+
+    @property
+    def _compares_many_clocks(self) -> bool:
+        """Whether clocks differ, and excuses may depend on others than those of clients and controller."""
+        is_excusable = bool(self._gaps) or any(e.is_flagged for e in self.elections)
+        depends = self._may_destroy or (is_excusable and bool(self.logs))
+        return depends and self._clock_error_ns > 0
 
     def epoch_ends(self, epochs: I64) -> I64:
         """Returns when the first election after each leader epoch was committed; infinity if there was none."""
@@ -417,6 +428,8 @@ class Elections:
         error_ns = self._clock_error_ns
         if not error_ns:
             return found
+        if self._compares_many_clocks:
+            return replace(found, outcome=np.full_like(found.outcome, UNDECIDED))
         outcome, election = found.outcome.copy(), found.election.copy()
         # Either the record may be older and the other one later than the clocks show, or the other way round.
         for older_ns, later_ns in ((-error_ns, error_ns), (error_ns, -error_ns)):

@@ -9,8 +9,8 @@ Missing states show themselves:
 
 - the leader epoch grows by one with each change of the leader, so a larger step hides states;
 - so does a larger step of the partition epoch, which grows by one with each change;
-- the first state is of a later leader epoch than the first one, so that leaders have been deposed before, which may
-  commit records until they hear of it;
+- the first state is not of the first leader epoch: leaders were deposed before, and may commit records until they
+  hear of it;
 - an operation was invoked before the first state was committed;
 - a client was shown a leader epoch above that of the last state.
 

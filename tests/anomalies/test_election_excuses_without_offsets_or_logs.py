@@ -7,7 +7,7 @@ import pytest
 
 from checkers.kernels.compose import judge_run
 from harness.contracts.verdict import Judgement, Validity
-from tests.anomalies.runs import append, final_read, leads, read, replica, run, state
+from tests.anomalies.runs import append, fault, final_read, leads, read, replica, run, state
 from tests.anomalies.runs_with_elections import (
     CONTEXT,
     EXCUSED,
@@ -244,3 +244,38 @@ def test_a_loss_is_undecided_if_the_clocks_do_not_tell_whether_the_election_was_
     assert judgements(verdict, "lost-acked-write") == {judgement: 1}
     exact = judge_run(run(calls, states=states), CONTEXT)
     assert judgements(exact, "lost-acked-write") == {EXCUSED if at <= 101 else FORBIDDEN: 1}
+
+
+@pytest.mark.parametrize(
+    ("error_ns", "flagged", "fault_name", "has_logs", "judgement"),
+    [
+        # Clients and controller alone: far more than 10 apart.
+        (10, True, "", False, EXCUSED),
+        (10, False, "", False, FORBIDDEN),
+        # The clocks of brokers count too.
+        (0, True, "", True, EXCUSED),
+        (10, True, "", True, UNDECIDED),
+        (10, False, "", True, FORBIDDEN),
+        # So does that of a fault that may have destroyed what one replica had alone.
+        (0, False, "power", False, FORBIDDEN),
+        (10, False, "power", False, UNDECIDED),
+        (10, False, "pause", False, FORBIDDEN),
+    ],
+)
+def test_a_loss_is_undecided_if_clocks_of_brokers_or_faults_count_and_differ(
+    error_ns: int, flagged: bool, fault_name: str, has_logs: bool, judgement: Judgement
+) -> None:
+    calls = [append(0, 0, at=1), append(1, 1, at=20), append(2, 1, at=300), *final_read(80, 0, 2)]
+    states = [state(0, 1, [1, 2, 3], epoch=0), state(101, 3, [3], epoch=1, flagged=flagged)]
+    logs = [
+        leads(1, 1, 1, hw=0, epoch=0, cause="append"),
+        replica(2, 3, 1, hw=0, epoch=0, cause="replicate"),
+        leads(20, 1, 2, hw=2, epoch=0, cause="append"),
+        leads(102, 3, 1, hw=1, epoch=1, cause="role"),
+        leads(301, 3, 2, hw=2, epoch=1, cause="append"),
+    ]
+    faults = [fault(50, fault_name, ["b2"], healed=60)] if fault_name else []
+    tables = run(calls, states=states, replicas=logs if has_logs else [], faults=faults)
+    verdict = judge_run(tables, replace(CONTEXT, clock_error_ns=error_ns))
+    assert judgements(verdict, "lost-acked-write") == {judgement: 1}
+    assert judgements(verdict, "offset-reused") == {judgement: 1}

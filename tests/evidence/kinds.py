@@ -55,9 +55,9 @@ def _log_levels(first: int, count: int) -> Cases:
     return Cases(wrong=[f"{number}: {differ}" for number, _, differ in differences])
 
 
-def _elections(*, has_gaps: bool) -> Callable[[int, int], Cases]:
+def _elections(*, has_gaps: bool = False, has_skew: bool = False) -> Callable[[int, int], Cases]:
     def judge(first: int, count: int) -> Cases:
-        wrong = election_runs.wrong_verdicts(first, count, has_gaps=has_gaps)
+        wrong = election_runs.wrong_verdicts(first, count, has_gaps=has_gaps, has_skew=has_skew)
         return Cases(wrong=[f"{seed}: {why}" for seed, why in wrong])
 
     return judge
@@ -197,13 +197,19 @@ KINDS: dict[str, Kind] = {
     ),
     "elections": Kind(
         title="whole verdicts of random runs with elections, against the truth",
-        judge=_elections(has_gaps=False),
+        judge=_elections(),
         chunk=1_000,
         parts=_VERDICTS,
     ),
     "elections-with-gaps": Kind(
         title="likewise, with states and logs of replicas that are not recorded",
         judge=_elections(has_gaps=True),
+        chunk=1_000,
+        parts=_VERDICTS,
+    ),
+    "elections-with-skew": Kind(
+        title="likewise, with clocks that differ",
+        judge=_elections(has_skew=True),
         chunk=1_000,
         parts=_VERDICTS,
     ),

@@ -58,11 +58,10 @@ class Reign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Led:
-    """A broker that was elected, and until when its epoch certainly lasted."""
+    """A broker that was elected."""
 
     broker: int
     at_ns: int
-    until_ns: int
     is_first: bool
 
 
@@ -73,8 +72,7 @@ def is_known(led: Led, rows: list[Row]) -> bool:
             continue
         if led.is_first:
             return bool(row["high_watermark"] < 2)
-        is_created = row["log_end_offset"] == 0 and row["at_ns"] < led.until_ns
-        return bool(row["at_ns"] <= led.at_ns or is_created)
+        return bool(row["at_ns"] <= led.at_ns)
     return False
 
 

@@ -27,6 +27,11 @@ def test_no_loss_is_judged_wrong_if_states_or_rows_of_replicas_are_missing(part:
     assert list(wrong_verdicts(part * RUNS // 4, RUNS // 4, has_gaps=True)) == []
 
 
+@pytest.mark.parametrize("part", range(4))
+def test_no_loss_is_judged_wrong_if_clocks_differ(part: int) -> None:
+    assert list(wrong_verdicts(part * RUNS // 4, RUNS // 4, has_skew=True)) == []
+
+
 @pytest.mark.parametrize("seed", [11722, 12519])
 def test_states_may_be_missing_between_two_with_a_whole_isr(seed: int) -> None:
     assert list(wrong_verdicts(seed, 1, has_gaps=True)) == []
@@ -137,6 +142,16 @@ def test_the_comparison_notices_if_a_record_that_ends_early_counts_as_whole(
     assert list(wrong_verdicts(seed, 1, has_gaps=True)) == []
     monkeypatch.setattr(RunContext, "record_ends_early", False)
     assert [found for found, _ in wrong_verdicts(seed, 1, has_gaps=True)] == [seed]
+
+
+def test_the_comparison_notices_if_the_clocks_of_brokers_and_faults_do_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seeds = (33, 543, 2886)
+    assert [found for seed in seeds for found in wrong_verdicts(seed, 1, has_skew=True)] == []
+    monkeypatch.setattr(Elections, "_compares_many_clocks", False)
+    found = [found for seed in seeds for found, _ in wrong_verdicts(seed, 1, has_skew=True)]
+    assert found == [*seeds]
 
 
 def test_the_comparison_notices_if_no_election_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,14 +92,7 @@ class NaiveElections:
             if row["leader"] >= 0 and (row["leader"] != leader or row["flagged"]):
                 until_ns = ends_ns(states, index)
                 is_first = index == 0 and row["leader_epoch"] == 0
-                led.append(
-                    Led(
-                        broker=row["leader"],
-                        at_ns=row["at_ns"],
-                        until_ns=until_ns,
-                        is_first=is_first,
-                    )
-                )
+                led.append(Led(broker=row["leader"], at_ns=row["at_ns"], is_first=is_first))
                 self.elections.append(
                     Event(
                         number=len(self.elections),
@@ -264,6 +257,9 @@ def fate_by_clocks(
         last = until and replace(until, from_ns=until.from_ns - error, by_ns=until.by_ns + error)
         first = until and replace(until, from_ns=until.from_ns - error, by_ns=until.by_ns - error)
         fates += [naive.fate(earliest, last), naive.fate(latest, first)]
+    is_excusable = bool(naive.unrecorded) or any(e.excuses for e in naive.elections)
+    if error and is_excusable and naive.logs.replicas:
+        return UNDECIDED, fates[0][1]  # the clocks of brokers count too
     outcomes = {outcome for outcome, _ in fates}
     named = (number for _, number in fates if number != NONE)
     return outcomes.pop() if len(outcomes) == 1 else UNDECIDED, next(named, NONE)
