@@ -294,6 +294,7 @@ class Elections:
             replicas=_joined_in(rows, gaps),
         )
         is_checked = elr_on and not unclean_election_enabled and broker_states.num_rows > 0
+        self._counts_faults = is_checked and faults.num_rows > 0
         lawfulness = (
             Lawfulness(rows, gaps, broker_states, faults, self.logs.node_of) if is_checked else None
         )
@@ -402,7 +403,7 @@ class Elections:
     def _compares_many_clocks(self) -> bool:
         """Whether clocks differ, and excuses may depend on others than those of clients and controller."""
         is_excusable = bool(self._gaps) or any(e.is_flagged for e in self.elections)
-        depends = self._may_destroy or (is_excusable and bool(self.logs))
+        depends = self._may_destroy or (is_excusable and (self._counts_faults or bool(self.logs)))
         return depends and self._clock_error_ns > 0
 
     def epoch_ends(self, epochs: I64) -> I64:

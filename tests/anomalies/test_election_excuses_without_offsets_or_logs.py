@@ -7,7 +7,7 @@ import pytest
 
 from checkers.kernels.compose import judge_run
 from harness.contracts.verdict import Judgement, Validity
-from tests.anomalies.runs import append, fault, final_read, leads, read, replica, run, state
+from tests.anomalies.runs import append, broker, fault, final_read, leads, read, replica, run, state
 from tests.anomalies.runs_with_elections import (
     CONTEXT,
     EXCUSED,
@@ -279,3 +279,26 @@ def test_a_loss_is_undecided_if_clocks_of_brokers_or_faults_count_and_differ(
     verdict = judge_run(tables, replace(CONTEXT, clock_error_ns=error_ns))
     assert judgements(verdict, "lost-acked-write") == {judgement: 1}
     assert judgements(verdict, "offset-reused") == {judgement: 1}
+
+
+@pytest.mark.parametrize(
+    ("error_ns", "killed_at", "judgement"),
+    [(0, 40, EXCUSED), (0, 105, FORBIDDEN), (10, 105, UNDECIDED), (10, None, FORBIDDEN)],
+)
+def test_a_fault_may_have_been_before_the_flagged_election_that_it_justifies_if_clocks_differ(
+    error_ns: int, killed_at: int | None, judgement: Judgement
+) -> None:
+    """With ELR, two brokers must have left by an unclean registration that a fault explains."""
+    calls = [append(0, 0, at=1), append(1, 1, at=20), append(2, 1, at=300), *final_read(80, 0, 2)]
+    states = [
+        state(0, 1, [1, 2], epoch=0, min_isr=2),
+        state(100, -1, [], epoch=1, min_isr=2),
+        state(101, 3, [3], epoch=2, flagged=True, min_isr=2),
+    ]
+    registered = [broker(0, b, "registered", clean=True) for b in (1, 2, 3)]
+    registered += [broker(100 + b, b, "registered") | {"at_ns": 100} for b in (1, 2)]
+    faults = [fault(killed_at, "kill", ["b1", "b2"])] if killed_at else []
+    tables = run(calls, states=states, brokers=registered, faults=faults)
+    context = replace(CONTEXT, elr_on=True, unclean_election_enabled=False, clock_error_ns=error_ns)
+    verdict = judge_run(tables, context)
+    assert judgements(verdict, "lost-acked-write") == {judgement: 1}

@@ -351,7 +351,12 @@ class LocalCluster:
                     raise HarnessFailure(f"{node.name} died while it started: {node.log_tail()}")
             if time.monotonic() > deadline_s:
                 names = ", ".join(node.name for node in waiting)
-                raise HarnessFailure(f"after {timeout_s:g} s these brokers are not ready: {names}")
+                tails = "\n".join(
+                    f"{node.name}: {self.nodes[node.name].log_tail()}" for node in waiting
+                )
+                raise HarnessFailure(
+                    f"after {timeout_s:g} s these brokers are not ready: {names}\n{tails}".rstrip()
+                )
             waiting = [node for node in waiting if not self.system.is_ready(node, placed)]
             if waiting:
                 time.sleep(POLL_S)
