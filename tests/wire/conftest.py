@@ -78,6 +78,7 @@ def cluster(one_cluster: OneCluster) -> Iterator[SharedCluster]:
     """Yields the worker's cluster, whole and ready."""
     shared = SharedCluster(one_cluster.get())
     shared.mend()
+    shared.delete_topics()
     yield shared
     shared.check_no_node_died()
 

@@ -15,6 +15,7 @@ from harness.errors import UsageError
 from nemesis.local import processes
 from system_under_test.protocol.messages import (
     create_topics_request,
+    delete_topics_request,
     metadata_request,
     millis,
 )
@@ -134,6 +135,28 @@ class SharedCluster:
             self.resume(name)
         self.local.start()
         self.local.wait_ready(60)
+
+    def delete_topics(self) -> None:
+        """Deletes the topics of earlier tests.
+
+        When a broker is fenced, all its partitions change. On a busy machine a hundred of them take longer than a
+        session lasts, and then brokers are fenced again and again.
+        """
+        everything = metadata_request.MetadataRequest(
+            topics=None,
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+        names = [topic.name for topic in self.ask_any(everything).topics if not topic.is_internal]
+        if not names:
+            return
+        request = delete_topics_request.DeleteTopicsRequest(
+            topics=tuple(
+                delete_topics_request.DeleteTopicState(name=name, topic_id=None) for name in names
+            ),
+            timeout=millis(10_000),
+        )
+        self.ask_any(request)
 
     def check_no_node_died(self) -> None:
         """Fails when a node ended by itself."""
