@@ -197,11 +197,13 @@ class Term:
         write_*: one row per batch that it wrote: when, its first offset, and one more than its last.
 
     Attributes:
+        cut_count: How many times it had cut its log in this epoch.
         until_ns: When it reported that it no longer led; infinity if it never did.
     """
 
     epoch: int
     broker: int
+    cut_count: int
     until_ns: int
     at_ns: I64
     high_watermark: I64
@@ -233,12 +235,14 @@ class _Contents:
 
     Attributes:
         turns, contents: Per broker, the rows at which its log changes, and the content from each of them on.
-        by_epoch: Per epoch, its leader's log.
+        by_epoch: Per epoch, its leader's log as others copied it.
+        by_term: Per epoch and number of cuts, its leader's log in that term.
     """
 
     turns: dict[int, I64]
     contents: dict[int, list[_Content]]
     by_epoch: dict[int, _Content]
+    by_term: dict[tuple[int, int], _Content]
 
 
 class ReplicaLogs:
@@ -349,12 +353,13 @@ class ReplicaLogs:
             for epoch in np.unique(epochs).tolist():
                 all_mine = lead[epochs == epoch]
                 cuts = np.flatnonzero(np.diff(rows.end[all_mine]) < 0) + 1
-                for mine in np.split(all_mine, cuts):
+                for cut_count, mine in enumerate(np.split(all_mine, cuts)):
                     wrote = mine[(rows.kind[mine] == _APPEND) & (rows.end[mine] > before[mine])]
                     terms.append(
                         Term(
                             epoch=epoch,
                             broker=broker,
+                            cut_count=cut_count,
                             until_ns=int(np.append(rows.at_ns, INF_NS)[mine[-1] + 1]),
                             at_ns=rows.at_ns[mine],
                             high_watermark=np.maximum.accumulate(rows.high_watermark[mine]),
@@ -569,7 +574,7 @@ class ReplicaLogs:
         passed = np.full(len(offsets), INF_NS, dtype=np.int64)
         epochs = np.full(len(offsets), -1, dtype=np.int64)
         for term in self.terms:
-            content = self._contents.by_epoch.get(term.epoch)
+            content = self._contents.by_term.get((term.epoch, term.cut_count))
             rows = np.flatnonzero((passed == INF_NS) & (low_epochs <= term.epoch))
             if content is None or not len(rows):
                 continue
@@ -676,6 +681,7 @@ class ReplicaLogs:
         )
         contents: dict[int, list[_Content]] = {broker: [] for broker in self._rows}
         by_epoch: dict[int, _Content] = {}
+        by_term: dict[tuple[int, int], _Content] = {}
         for _, broker, row in events:
             rows = self._rows[broker]
             content = contents[broker][-1] if contents[broker] else _EMPTY
@@ -694,12 +700,16 @@ class ReplicaLogs:
             if rows.is_leader[row] and epoch not in by_epoch and is_look:
                 start = before if kind == _APPEND and end > before else end
                 by_epoch[epoch] = content.cut(start).plus(_range(start, epoch, is_exact=True))
+                by_term[epoch, 0] = by_epoch[epoch]
             elif rows.is_leader[row] and epoch in by_epoch and end < before:
                 # From there on the leader had two records at an offset; which one a follower copied is not known.
                 cut = by_epoch[epoch].cut(end)
                 by_epoch[epoch] = cut.plus(_range(end, epoch, is_exact=False))
+                cut_count = max(count for each, count in by_term if each == epoch) + 1
+                cut = by_term[epoch, cut_count - 1].cut(end)
+                by_term[epoch, cut_count] = cut.plus(_range(end, epoch, is_exact=True))
             contents[broker].append(content)
-        return _Contents(turns=turns, contents=contents, by_epoch=by_epoch)
+        return _Contents(turns=turns, contents=contents, by_epoch=by_epoch, by_term=by_term)
 
 
 def _differs(records: Records, end: int, epoch: I64, is_exact: Bools) -> Bools:

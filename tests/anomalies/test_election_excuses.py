@@ -187,6 +187,46 @@ def test_what_a_leader_wrote_again_after_it_cut_its_log_is_a_record_of_its_epoch
     assert judgements(verdict, "lost-acked-write") == {EXCUSED: 1}
 
 
+@pytest.mark.parametrize(("flagged", "judgement"), [(True, EXCUSED), (False, FORBIDDEN)])
+def test_what_a_leader_cut_from_its_own_log_was_not_in_it_later(
+    flagged: bool, judgement: Judgement
+) -> None:
+    """Op 1, not committed, is cut by broker 1 in its next epoch, where op 2 is committed instead.
+
+    Broker 2 still has op 1 when it is elected.
+    """
+    calls = [
+        append(0, 0, at=1),
+        append(1, None, at=3, outcome="info"),
+        append(2, None, at=21, outcome="info"),
+        read(5, 30, 0, 2),
+        *final_read(60, 0, 1),
+    ]
+    verdict = judged(
+        calls,
+        [
+            state(0, 1, [1, 2], epoch=0),
+            state(15, -1, [1], epoch=1),
+            state(16, 1, [1], epoch=2),
+            state(50, 2, [2], epoch=3, flagged=flagged),
+        ],
+        replicas=[
+            replica(0, 2, 0, epoch=0, cause="load"),
+            leads(1, 1, 1, hw=0, epoch=0, cause="append"),
+            leads(2, 1, 1, hw=1, epoch=0, cause="high-watermark"),
+            leads(3, 1, 2, hw=1, epoch=0, cause="append"),
+            replica(5, 2, 2, hw=1, epoch=0, cause="replicate"),
+            leads(17, 1, 2, hw=1, epoch=2, cause="role"),
+            leads(18, 1, 1, hw=1, epoch=2, cause="truncate"),
+            leads(21, 1, 2, hw=1, epoch=2, cause="append"),
+            leads(22, 1, 2, hw=2, epoch=2, cause="high-watermark"),
+            leads(51, 2, 2, hw=1, epoch=3, cause="role"),
+            leads(52, 2, 2, hw=2, epoch=3, cause="high-watermark"),
+        ],
+    )
+    assert judgements(verdict, "divergent-value") == {judgement: 1}
+
+
 @pytest.mark.parametrize(
     ("down", "returns_at", "judgement"),
     [(True, 19, EXCUSED), (True, 12, FORBIDDEN), (False, 19, FORBIDDEN)],

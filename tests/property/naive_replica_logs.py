@@ -45,6 +45,7 @@ class Reign:
 
     epoch: int
     broker: int
+    cut_count: int
     until_ns: int
     moments: tuple[Moment, ...]
 
@@ -84,6 +85,8 @@ class NaiveLogs:
     ) -> None:
         self.replicas: dict[int, Replayed] = {}
         self.leaders: dict[int, Leader] = {}
+        self.terms: dict[int, list[Leader]] = {}
+        """For each epoch the log of its leader before each time it cut it, and after the last time."""
         self.has_all_changes = any(
             row["cause"] == "append" and row["log_end_offset"] >= 0 for row in rows
         )
@@ -126,10 +129,13 @@ class NaiveLogs:
             start = before if writer[0] == "append" and end > before else end
             held = tuple(replica.log[:start])
             self.leaders[epoch] = lambda o: held[o] if o < len(held) else (epoch, True)
+            self.terms[epoch] = [self.leaders[epoch]]
         elif row["role"] == "leader" and epoch in self.leaders and end < before:
             # From there on the leader had two records at an offset.
             known_before = self.leaders[epoch]
             self.leaders[epoch] = lambda o: known_before(o) if o < end else (epoch, False)
+            last = self.terms[epoch][-1]
+            self.terms[epoch].append(lambda o: last(o) if o < end else (epoch, True))
         replica.moments.append(Moment(row=row, log=tuple(replica.log), grew_from=before))
 
     def _reigns(self) -> Iterator[Reign]:
@@ -140,11 +146,12 @@ class NaiveLogs:
                     for at, moment in enumerate(replica.moments)
                     if moment.row["role"] == "leader" and moment.row["leader_epoch"] == epoch
                 ]
-                for part in _parts(mine):
+                for cut_count, part in enumerate(_parts(mine)):
                     after = replica.moments[part[-1][0] + 1 :]
                     yield Reign(
                         epoch=epoch,
                         broker=broker,
+                        cut_count=cut_count,
                         until_ns=after[0].row["at_ns"] if after else INF_NS,
                         moments=tuple(moment for _, moment in part),
                     )
@@ -288,7 +295,10 @@ class NaiveLogs:
 
     def passed(self, offset: int, low: int, high: int, invoked_ns: int) -> tuple[int, int]:
         for reign in self._known_reigns:
-            if low <= reign.epoch and not differs(self.leaders[reign.epoch](offset), low, high):
+            if reign.cut_count >= len(self.terms[reign.epoch]):
+                continue
+            log = self.terms[reign.epoch][reign.cut_count]
+            if low <= reign.epoch and not differs(log(offset), low, high):
                 times = [at_ns for at_ns, mark in _marks(reign) if mark > offset]
                 times = [at_ns for at_ns in times if at_ns >= invoked_ns]
                 if times:

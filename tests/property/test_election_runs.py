@@ -43,6 +43,10 @@ def test_what_the_first_recorded_election_gave_up_is_undecided_if_the_isr_before
     assert list(wrong_verdicts(30627, 1, has_gaps=True)) == []
 
 
+def test_what_a_leader_cut_from_its_own_log_was_not_in_it_later() -> None:
+    assert list(wrong_verdicts(555564, 1)) == []
+
+
 def test_an_empty_log_may_be_what_a_fault_left_of_one_that_was_not_recorded() -> None:
     assert list(wrong_verdicts(68670, 1, has_gaps=True)) == []
 
