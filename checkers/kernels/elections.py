@@ -474,7 +474,9 @@ class Elections:
             is_possible, is_certain = self._concerns(event, lost, until)
             rows = np.flatnonzero(is_possible)
             records = lost.take(rows)
-            moment = Moment(broker=event.leader, at_ns=event.at_ns, epoch=event.leader_epoch)
+            # A leader that cuts its log leads already.
+            epoch = -1 if number == _CUT else event.leader_epoch
+            moment = Moment(broker=event.leader, at_ns=event.at_ns, epoch=epoch)
             lacks = self.logs.lacks(moment, records)
             if written is not None:
                 lacks |= written.at(event.leader_epoch, records.offset)

@@ -431,15 +431,14 @@ class ReplicaLogs:
     def _count_as_leader(self, rows: _Rows, election: Moment) -> int:
         """Returns how many rows of a replica come before its leadership.
 
-        Before it hears of its election, it may still follow an older leader, and cut its log for that one.
+        Before it hears of its election, it may follow an older leader: cut its log for that one, and copy from it.
         """
         count = rows.until(election.at_ns)
         leads = rows.is_leader[count:] & (rows.epoch[count:] == election.epoch)
         if not count or not self.has_all_changes or not leads.any():
             return count
         first = count + int(np.argmax(leads))
-        is_cut = bool((rows.end[count:first] < rows.end[count - 1]).any())
-        return first if is_cut and not rows.is_down[count - 1 : first].any() else count
+        return count if rows.is_down[count - 1 : first].any() else first
 
     def _lacks_later(self, election: Moment, first: int, records: Records) -> Bools:
         """Returns which records a replica did not have at the first look after its election.

@@ -228,6 +228,42 @@ def test_what_a_leader_cut_from_its_own_log_was_not_in_it_later(
 
 
 @pytest.mark.parametrize(
+    ("copied", "is_down", "judgement"),
+    [(2, False, FORBIDDEN), (1, False, EXCUSED), (2, True, EXCUSED)],
+)
+def test_a_replica_that_has_not_heard_of_its_election_may_copy_from_the_leader_before_it(
+    copied: int, is_down: bool, judgement: Judgement
+) -> None:
+    """Broker 2, elected at 20 with a flag, copies op 1 at 22 and leads from 25 on. The next election loses op 1.
+
+    If it was down in between, what it had when it was elected counts.
+    """
+    down = [{**replica(21, 2, 1, epoch=0, cause="down"), "role": "offline"}] if is_down else []
+    verdict = judged(
+        [append(0, 0, at=1), append(1, 1, at=12), *final_read(60, 0)],
+        [
+            state(0, 1, [1, 2, 3], epoch=0),
+            state(10, 1, [1], epoch=0),
+            state(20, 2, [2], epoch=1, flagged=True),
+            state(50, 3, [3], epoch=2),
+        ],
+        replicas=[
+            replica(0, 2, 0, epoch=0, cause="load"),
+            replica(0, 3, 0, epoch=0, cause="load"),
+            leads(1, 1, 1, hw=0, epoch=0, cause="append"),
+            replica(2, 2, 1, epoch=0, cause="replicate"),
+            replica(2, 3, 1, epoch=0, cause="replicate"),
+            leads(12, 1, 2, hw=2, epoch=0, cause="append"),
+            *down,
+            replica(22, 2, copied, epoch=0, cause="replicate"),
+            leads(25, 2, copied, hw=1, epoch=1, cause="role"),
+            leads(51, 3, 1, hw=1, epoch=2, cause="role"),
+        ],
+    )
+    assert judgements(verdict, "lost-acked-write") == {judgement: 1}
+
+
+@pytest.mark.parametrize(
     ("down", "returns_at", "judgement"),
     [(True, 19, EXCUSED), (True, 12, FORBIDDEN), (False, 19, FORBIDDEN)],
 )

@@ -187,17 +187,26 @@ class Cluster:
             self.learn(old)
 
     def hear_late(self, b: int, old: int, epoch: int) -> None:
-        """Perhaps lets an elected replica follow the leader before it first: it cuts what differs there."""
+        """Perhaps lets an elected replica follow the leader before it first: it cuts what differs, and copies."""
         r, leader = self.replicas[b], self.replicas.get(old)
         if self.late is None or leader is None or b == old or self.late.random() < 0.5:
             return
-        if not leader.leads or leader.epoch != epoch or r.epoch >= epoch:
+        if not leader.leads or leader.epoch != epoch or r.epoch > epoch:
             return
         same = common_prefix(r.log, leader.log)
         if same < len(r.log):
+            if r.epoch == epoch:
+                return
             self.now += 1
             r.leads, r.epoch = False, epoch
             self.truncate(b, same)
+        if r.epoch < epoch or r.leads or self.late.random() < 0.5:
+            return
+        more = leader.log[same : same + self.late.randint(1, 3)]
+        if more:
+            self.now += 1
+            r.log += more
+            self.note(b, "replicate")
 
     def destroyed(self) -> frozenset[tuple[int, int]]:
         """Returns what no broker but those without power had to have, where one may commit alone."""

@@ -207,15 +207,13 @@ class NaiveLogs:
         return is_exact and epoch == low
 
     def _before_it_leads(self, broker: int, at_ns: int, leader_epoch: int) -> Sequence[Moment]:
-        """What a replica reported before its election, or until it led if it only followed and cut its log."""
+        """What a replica reported before its election, and then until it led if it did not end in between."""
         before = self._until(broker, at_ns)
         later: list[Moment] = []
         for moment in self.replicas[broker].moments[len(before) :] if before else ():
             if (moment.row["role"], moment.row["leader_epoch"]) == ("leader", leader_epoch):
-                reported = [before[-1], *later]
-                is_shorter = min(len(one.log) for one in reported) < len(before[-1].log)
-                ended = any(one.row["role"] == "offline" for one in reported)
-                return [*before, *later] if is_shorter and not ended else before
+                ended = any(one.row["role"] == "offline" for one in (before[-1], *later))
+                return before if ended else [*before, *later]
             later.append(moment)
         return before
 

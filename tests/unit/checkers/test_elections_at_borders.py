@@ -7,7 +7,7 @@ import pytest
 from checkers.kernels.elections import Claims, Election, Written
 from checkers.kernels.unclean_elections import Alone
 from tests.anomalies.claims import ANY_EPOCH, FOREVER_NS, claims, elections_of, ints
-from tests.anomalies.runs import broker, leads, replica, state
+from tests.anomalies.runs import broker, fault, leads, replica, state
 
 Row = dict[str, Any]
 UNEXCUSED, UNDECIDED, EXCUSED = 0, 1, 2
@@ -41,6 +41,60 @@ def test_stamps_show_which_epoch_wrote_at_which_offset() -> None:
     nothing = Written.of(ints(-1), ints(2))
     assert len(nothing.epoch) == 0
     assert nothing.at(0, offsets).tolist() == [False] * 4
+
+
+# --- what can excuse ---
+
+
+@pytest.mark.parametrize(
+    ("error_ns", "flagged", "fault_name", "expected"),
+    [
+        (0, False, "", False),
+        (1, False, "", False),
+        (0, False, "power", False),
+        (1, False, "power", True),
+        (1, False, "pause", False),
+        (0, True, "", True),
+    ],
+)
+def test_where_clocks_differ_a_fault_that_may_have_destroyed_data_can_excuse(
+    error_ns: int, flagged: bool, fault_name: str, expected: bool
+) -> None:
+    states = [state(0, 1, [1, 2], epoch=0), state(50, 2, [2], epoch=1, flagged=flagged)]
+    faults = [fault(60, fault_name, ["b3"])] if fault_name else []
+    found = elections_of(states, faults=faults, clock_error_ns=error_ns)
+    assert found.can_excuse == expected
+
+
+@pytest.mark.parametrize(
+    ("joined", "epoch", "is_hidden"),
+    [
+        # From the first state on.
+        ([state(0, 1, [1], epoch=0, replicas=[1, 3])], 0, False),
+        ([state(0, 1, [1], epoch=0, replicas=[1, 3])], 1, True),
+        # States before the one that names it are missing, so it may have been a replica in epoch 0 already.
+        ([state(0, 1, [1], epoch=1, replicas=[1, 3])], 0, False),
+        ([state(0, 1, [1], epoch=1, replicas=[1, 3])], 1, True),
+        # It was added in epoch 1.
+        (
+            [
+                state(0, 1, [1], epoch=0, replicas=[1]),
+                state(20, 1, [1], epoch=1, replicas=[1, 3]),
+            ],
+            1,
+            False,
+        ),
+    ],
+)
+def test_a_log_that_is_empty_when_it_is_first_seen_was_created_if_nobody_has_led_since_it_was_added(
+    joined: list[Row], epoch: int, is_hidden: bool
+) -> None:
+    logs = [
+        leads(1, 1, 1, epoch=0, cause="append"),
+        replica(40, 3, 0, epoch=epoch, cause="load"),
+    ]
+    found = elections_of(joined, logs).logs.may_hide_reader(ints(30))
+    assert found.tolist() == [is_hidden]
 
 
 # --- what faults destroyed ---
