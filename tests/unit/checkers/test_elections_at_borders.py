@@ -67,6 +67,22 @@ def test_where_clocks_differ_a_fault_that_may_have_destroyed_data_can_excuse(
 
 
 @pytest.mark.parametrize(
+    ("error_ns", "has_fault", "expected"), [(1, True, True), (1, False, False), (0, True, False)]
+)
+def test_where_clocks_differ_any_fault_may_justify_a_flagged_election_with_elr(
+    error_ns: int, has_fault: bool, expected: bool
+) -> None:
+    states = [
+        state(0, 1, [1, 2], epoch=0, min_isr=2),
+        state(50, 2, [2], epoch=1, flagged=True, min_isr=2),
+    ]
+    faults = [fault(60, "kill", ["b1"])] if has_fault else []
+    registered = [broker(0, 1, "registered", clean=True)]
+    found = elections_of(states, [], registered, faults, elr_on=True, clock_error_ns=error_ns)
+    assert found.can_excuse == expected
+
+
+@pytest.mark.parametrize(
     ("joined", "epoch", "is_hidden"),
     [
         # From the first state on.
