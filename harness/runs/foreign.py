@@ -5,6 +5,7 @@ replica states and no faults, so nothing excuses a loss. A verdict is unknown if
 both a violation and its absence could rest on that line.
 """
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from harness.history.foreign.read import Declaration, ForeignHistory, Workload
 from harness.runs.foreign_models import ModelOptions, judge_model
 from harness.runs.foreign_transactions import judge_list_append
 from harness.runs.judge import anomaly_counts
+from harness.runs.settled_ends import disagreements
 
 OPERATIONS_NAMED_MAX = 30
 """Operations that an output lists with their lines."""
@@ -123,6 +125,7 @@ def _judge_log(log: LogHistory, declared: Declaration) -> Verdict:
     )
     verdict = judge_run(log.tables, context)
     verdict = _with_contradictions(verdict, log, context.log_start_offset)
+    verdict = _at_best_unknown(verdict, disagreements(log.tables, context.clock_error_ns))
     if context.log_ends_recorded and not context.log_start_offset:
         # The kernel has judged appends without an offset: final reads up to a log end would contain them.
         return verdict
@@ -132,8 +135,16 @@ def _judge_log(log: LogHistory, declared: Declaration) -> Verdict:
     reason = (
         f"{unread} appends were acknowledged without an offset and never read; they may be lost"
     )
+    return _at_best_unknown(verdict, [reason])
+
+
+def _at_best_unknown(verdict: Verdict, reasons: Iterable[str]) -> Verdict:
+    """Returns the verdict with more reasons, if there are any, and then no longer valid."""
+    more = tuple(reasons)
+    if not more:
+        return verdict
     validity = Validity.INVALID if verdict.validity == Validity.INVALID else Validity.UNKNOWN
-    return replace(verdict, validity=validity, reasons=(*verdict.reasons, reason))
+    return replace(verdict, validity=validity, reasons=(*verdict.reasons, *more))
 
 
 _SENTENCES = {
