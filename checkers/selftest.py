@@ -2,24 +2,34 @@
 
 A history shows what its checkers can find in it. A run without consumer groups, for example, cannot show that a
 lost commit would have been noticed; such an anomaly is listed as not planted, with the reason.
+
+A plant is found if the copy has more instances of it than the run, of a judgement that matters: forbidden or
+undecided ones, or those of another judgement that the configuration gives to every instance. Where faults excuse
+a plant, the self-test plants it elsewhere.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 import pyarrow as pa
 
-from checkers.anomalies import ANOMALIES
+from checkers.expectations import Case, judge
 from checkers.kernels.compose import by_partition, judge_run
+from checkers.kernels.judging import expectations_of
+from checkers.kernels.transactions.isolation import KAFKA_READ_COMMITTED, judge_isolation
 from checkers.planting.copy import CannotPlantError, Copy
 from checkers.planting.table import PLANTS, UNPLANTED, Plant
+from checkers.transaction_anomalies import OF_TRANSACTIONS
 from harness.contracts.run_context import SESSION_CHECKER, RunContext
-from harness.contracts.verdict import Validity, Verdict
+from harness.contracts.verdict import Judgement, Validity, Verdict
 from harness.errors import UsageError
 from harness.history.schema import PARTITIONED_TABLES, TABLES
 
 Tables = Mapping[str, pa.Table]
+SHARES = (1 / 2, 3 / 4, 7 / 8, 15 / 16, 31 / 32, 1 / 4, 1 / 8, 1 / 16)
+"""Where an anomaly is planted, one after the other, until it is not excused; in transactions only at the first."""
 
 
 class Outcome(StrEnum):
@@ -94,32 +104,62 @@ def _operation_count(rows: Tables) -> int:
 
 
 def _try(plant: Plant, sound: list[tuple[Tables, Verdict]], context: RunContext) -> PlantResult:
-    """Plants one anomaly into the first partition that it can be planted into."""
+    """Plants one anomaly into the first partition that it can be planted into and where it is not excused."""
     reason = _unsuitable(plant, context)
+    excused = ""
+    expected = _expected(plant.anomaly, context)
     for tables, before in () if reason else sound:
         if plant.needs_operations and not _operation_count(tables):
             reason = reason or "it has no operations outside of transactions"
             continue
-        if plant.needs_level and (others := _of_level(before, plant.anomaly)):
+        if others := plant.hidden_by(before):
             reason = reason or f"it is not reported beside {', '.join(others)}, which the run has"
             continue
-        copy = Copy(tables)
-        try:
-            plant.change(copy)
-        except CannotPlantError as cannot:
-            reason = reason or str(cannot)
-            continue
-        after = judge_run(copy.tables(), context)
-        is_found = _count(after, plant.anomaly) > _count(before, plant.anomaly)
-        return PlantResult(
-            anomaly=plant.anomaly,
-            what=plant.what,
-            outcome=Outcome.FOUND if is_found else Outcome.MISSED,
-            detail=", ".join(dict.fromkeys(found.id for found in after.anomalies)),
-        )
+        for share in SHARES if plant.needs_operations else SHARES[:1]:
+            copy = Copy(tables, share=share)
+            try:
+                plant.change(copy)
+            except CannotPlantError as cannot:
+                reason = reason or str(cannot)
+                break
+            after = judge_run(copy.tables(), context)
+            new = _counts(after, plant.anomaly) - _counts(before, plant.anomaly)
+            is_found = not new.keys().isdisjoint(expected)
+            if is_found or not new:
+                return PlantResult(
+                    anomaly=plant.anomaly,
+                    what=plant.what,
+                    outcome=Outcome.FOUND if is_found else Outcome.MISSED,
+                    detail=", ".join(dict.fromkeys(found.id for found in after.anomalies)),
+                )
+            # The checkers see it. Elsewhere in the log it may be forbidden, for example after an election.
+            excused = f"wherever it was planted, it is {' or '.join(sorted(new))}"
     return PlantResult(
-        anomaly=plant.anomaly, what=plant.what, outcome=Outcome.NOT_PLANTED, detail=reason
+        anomaly=plant.anomaly,
+        what=plant.what,
+        outcome=Outcome.NOT_PLANTED,
+        detail=excused or reason,
     )
+
+
+def _expected(anomaly: str, context: RunContext) -> frozenset[Judgement]:
+    """Returns the judgements of a plant that count as found.
+
+    Allowed, excused and informational instances count only where the run's configuration allows the anomaly
+    whatever the faults were.
+    """
+    if anomaly in OF_TRANSACTIONS:
+        usual = judge_isolation(anomaly, KAFKA_READ_COMMITTED).judgement
+    else:
+        usual = judge(
+            Case(
+                id=anomaly,
+                is_weak=False,
+                is_excused=False,
+                expectations=expectations_of(context),
+            )
+        ).judgement
+    return frozenset({Judgement.FORBIDDEN, Judgement.UNDECIDED, usual})
 
 
 def _unsuitable(plant: Plant, context: RunContext) -> str:
@@ -132,11 +172,10 @@ def _unsuitable(plant: Plant, context: RunContext) -> str:
     return ""
 
 
-def _of_level(verdict: Verdict, anomaly: str) -> list[str]:
-    """Returns the anomalies in a verdict that break the same level as another one."""
-    level = ANOMALIES[anomaly].level
-    return sorted({found.id for found in verdict.anomalies if ANOMALIES[found.id].level == level})
-
-
-def _count(verdict: Verdict, anomaly: str) -> int:
-    return sum(found.count for found in verdict.anomalies if found.id == anomaly)
+def _counts(verdict: Verdict, anomaly: str) -> Counter[Judgement]:
+    """Returns the number of instances of an anomaly by judgement."""
+    counts: Counter[Judgement] = Counter()
+    for found in verdict.anomalies:
+        if found.id == anomaly:
+            counts[found.judgement] += found.count
+    return counts

@@ -1,9 +1,9 @@
 """An editable copy of a valid history, and the changes that several plants share.
 
-Choices are deterministic: of several rows that would do, the one in the middle.
+Choices are deterministic: of several rows that would do, the one in the middle, or where else the copy says.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +23,7 @@ class Copy:
 
     Args:
         tables: The partition's rows of the partitioned tables, and all rows of the others; a missing one is empty.
+        share: Which one of several rows that would do is chosen: the one behind this share of them.
 
     Attributes:
         operations: Rows by op_index.
@@ -32,8 +33,9 @@ class Copy:
             `replica_batches`.
     """
 
-    def __init__(self, tables: Mapping[str, pa.Table]) -> None:
+    def __init__(self, tables: Mapping[str, pa.Table], *, share: float = 0.5) -> None:
         self._tables = tables
+        self._share = share
         self.operations: dict[int, Row] = {row["op_index"]: row for row in self._rows("operations")}
         self.records: dict[int, list[Row]] = {}
         for row in self._rows("records_read"):
@@ -81,21 +83,49 @@ class Copy:
 
     # What there is
 
+    def some(self, rows: Sequence[Any], what: str) -> Any:
+        """Returns one of several rows that would do.
+
+        Args:
+            rows: What would do.
+            what: What they are, for the message.
+
+        Raises:
+            CannotPlantError: There are none.
+        """
+        if not rows:
+            raise CannotPlantError(f"it has no {what}")
+        return rows[int(len(rows) * self._share)]
+
     def acked(self) -> list[Row]:
-        """Returns appends acknowledged by all replicas that the final reads returned, by offset."""
+        """Returns appends acknowledged by all replicas that the final reads returned, by offset.
+
+        Those that contradict others already, as what elections lost does, are left out: one contradiction more
+        would not show.
+        """
         final = {row["value"] for poll in self.polls(final=True) for row in self.read(poll)}
         return sorted(
-            (
-                row
-                for row in self.operations.values()
-                if row["kind"] == "append"
-                and row["outcome"] == "ok"
-                and row["acks"] == -1
-                and row["offset"] is not None
-                and row["op_index"] in final
-            ),
+            (row for row in self._undisputed() if row["acks"] == -1 and row["op_index"] in final),
             key=lambda row: (row["offset"], row["op_index"]),
         )
+
+    def _undisputed(self) -> Iterator[Row]:
+        """Yields acknowledged appends that no other one shares its offset with, in no acknowledgement or read."""
+        values_at: dict[int, set[int]] = {}
+        offsets_of: dict[int, set[int]] = {}
+        acked = [
+            row
+            for row in self.operations.values()
+            if row["kind"] == "append" and row["outcome"] == "ok" and row["offset"] is not None
+        ]
+        places = [(row["op_index"], row["offset"]) for row in acked]
+        places += [(row["value"], row["offset"]) for rows in self.records.values() for row in rows]
+        for value, offset in places:
+            values_at.setdefault(offset, set()).add(value)
+            offsets_of.setdefault(value, set()).add(offset)
+        for row in acked:
+            if len(values_at[row["offset"]]) == len(offsets_of[row["op_index"]]) == 1:
+                yield row
 
     def polls(self, *, final: bool | None = None, count_min: int = 0) -> list[Row]:
         """Returns successful polls, in order of invocation."""
@@ -158,13 +188,6 @@ class Copy:
         return row
 
 
-def some(rows: Sequence[Any], what: str) -> Any:
-    """Returns the one in the middle."""
-    if not rows:
-        raise CannotPlantError(f"it has no {what}")
-    return rows[len(rows) // 2]
-
-
 def neighbours(copy: Copy) -> tuple[Row, Row]:
     """Returns two neighbours in the log, of which the second began after the first was acknowledged."""
     acked = copy.acked()
@@ -173,7 +196,7 @@ def neighbours(copy: Copy) -> tuple[Row, Row]:
         for first, second in pairwise(acked)
         if first["completed_ns"] < second["invoked_ns"]
     ]
-    pair: tuple[Row, Row] = some(
+    pair: tuple[Row, Row] = copy.some(
         pairs, "two acknowledged appends of which one began after the other"
     )
     return pair
@@ -191,7 +214,7 @@ def forget(append: Row) -> None:
 
 def lose(copy: Copy) -> Row:
     """Removes an acknowledged record, not the last one, from all that was read."""
-    append: Row = some(copy.acked()[:-1], "acknowledged record that the final reads returned")
+    append: Row = copy.some(copy.acked()[:-1], "acknowledged record that the final reads returned")
     copy.drop_record(append["op_index"], copy.polls())
     return append
 

@@ -1,9 +1,10 @@
 """Plants in the order and the time of what clients saw."""
 
+from bisect import bisect_right
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
-from checkers.planting.copy import Copy, Row, end_ns, neighbours, some, swap
+from checkers.planting.copy import Copy, Row, end_ns, neighbours, swap
 
 
 def _invert(copy: Copy) -> None:
@@ -12,7 +13,7 @@ def _invert(copy: Copy) -> None:
 
 def _read_early(copy: Copy) -> None:
     first = min(row["invoked_ns"] for row in copy.operations.values())
-    append, poll = some(
+    append, poll = copy.some(
         [
             (append, poll)
             for append in copy.acked()
@@ -35,18 +36,18 @@ def _sent_together(copy: Copy, records: list[Row]) -> set[int]:
 
 
 def _insert_late(copy: Copy) -> None:
-    append = some(copy.acked()[:-1], "acknowledged record below another one")
+    append = copy.some(copy.acked()[:-1], "acknowledged record below another one")
     last_ns = end_ns(copy)
     append["invoked_ns"], append["completed_ns"] = last_ns + 1, last_ns + 2
 
 
 def _poll_below(copy: Copy) -> None:
-    poll = some(copy.polls(count_min=2), "poll that returned two records")
+    poll = copy.some(copy.polls(count_min=2), "poll that returned two records")
     poll["position"] = copy.read(poll)[-1]["offset"]
 
 
 def _shuffle(copy: Copy) -> None:
-    rows = copy.read(some(copy.polls(count_min=2), "poll that returned two records"))
+    rows = copy.read(copy.some(copy.polls(count_min=2), "poll that returned two records"))
     rows[0], rows[-1] = rows[-1], rows[0]
 
 
@@ -62,27 +63,62 @@ def _lost_ack(copy: Copy) -> None:
 
 
 def _observed_later(copy: Copy) -> tuple[Row, Row]:
-    acked = copy.acked()[:-1]
+    ends = _LaterEnds(copy)
+    acked = [row for row in copy.acked()[:-1] if ends.agree(row, row["offset"] + 1)]
     pairs = [
         (append, row)
         for row in copy.latest()
         for append in acked[-1:]
         if append["completed_ns"] < row["invoked_ns"]
     ]
-    pair: tuple[Row, Row] = some(pairs, "observation of the log end after an acknowledged append")
+    pair: tuple[Row, Row] = copy.some(
+        pairs, "observation of the log end after an acknowledged append"
+    )
     return pair
 
 
+class _LaterEnds:
+    """The smallest log end that an operation received which began after some moment.
+
+    Args:
+        copy: Where the operations are.
+    """
+
+    def __init__(self, copy: Copy) -> None:
+        ends = [(row["invoked_ns"], row["offset"]) for row in copy.latest()]
+        ends += [
+            (poll["invoked_ns"], poll["end_offset"])
+            for poll in copy.polls()
+            if poll["end_offset"] is not None
+        ]
+        ends.sort()
+        self._began_ns = [began_ns for began_ns, _ in ends]
+        self._smallest = list(accumulate((end for _, end in reversed(ends)), min))[::-1]
+
+    def agree(self, row: Row, end: int) -> bool:
+        """Returns whether none after an operation is smaller than an end.
+
+        An operation that later ends contradict counts once, so a contradiction more would not show.
+        """
+        later = bisect_right(self._began_ns, row["completed_ns"])
+        return later == len(self._smallest) or self._smallest[later] >= end
+
+
 def _regress(copy: Copy) -> None:
+    ends = _LaterEnds(copy)
     pairs = [
         (first, second)
         for first, second in pairwise(copy.latest())
-        if first["completed_ns"] < second["invoked_ns"] and first["offset"] > 0
+        if first["completed_ns"] < second["invoked_ns"]
+        and first["offset"] > 0
+        and ends.agree(first, first["offset"])
     ]
-    first, second = some(pairs, "two observations of the log end, one after the other")
+    first, second = copy.some(pairs, "two observations of the log end, one after the other")
     copy.set_end(second, first["offset"] - 1)
 
 
+OF_REAL_TIME = frozenset({"order-inversion", "future-read", "late-insert"})
+"""What contradicts the clock in the order of the log."""
 CHANGES: tuple[tuple[str, str, Callable[[Copy], object]], ...] = (
     ("order-inversion", "an append is before one that was acknowledged earlier", _invert),
     ("future-read", "a record is read before its append began", _read_early),

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from checkers.kernels.queries.checker import is_judged
-from checkers.planting.copy import CannotPlantError, Copy, Row, end_ns, some
+from checkers.planting.copy import CannotPlantError, Copy, Row, end_ns
 from harness.history.op import Outcome, QueryKind
 
 
@@ -29,7 +29,7 @@ def _regress_commit(copy: Copy) -> None:
 
 def _invent_commit(copy: Copy) -> None:
     seen = [row for row in copy.group_events if row["event"] == "committed-seen"]
-    row = some(seen, "report of a committed offset")
+    row = copy.some(seen, "report of a committed offset")
     row["offset"] = max(each["offset"] for each in copy.group_events) + 1
 
 
@@ -38,7 +38,7 @@ def _skip_in_group(copy: Copy) -> None:
     commits = [row for row in copy.group_events if row["event"] == "commit-acknowledged"]
     committed = max((row["offset"] for row in commits), default=-1)
     below = [append for append in copy.acked() if append["offset"] < committed]
-    append = some(below, "acknowledged record below a committed offset")
+    append = copy.some(below, "acknowledged record below a committed offset")
     mine = [poll for poll in copy.polls(final=False) if poll["process"] in members]
     copy.drop_record(append["op_index"], mine)
 
@@ -47,7 +47,7 @@ def _own_twice(copy: Copy) -> None:
     assigned = [row for row in copy.group_events if row["event"] == "assigned"]
     largest = max((row["generation"] for row in assigned), default=-1)
     latest = [row for row in assigned if row["generation"] == largest >= 0]
-    first = some(latest, "assignment in a generation")
+    first = copy.some(latest, "assignment in a generation")
     copy.group_events.append(
         {
             **first,
@@ -59,12 +59,12 @@ def _own_twice(copy: Copy) -> None:
 
 
 def _skip_by_timestamp(copy: Copy) -> None:
-    query = some(_answered(copy, QueryKind.TIMESTAMP), "judged answer about a timestamp")
+    query = copy.some(_answered(copy, QueryKind.TIMESTAMP), "judged answer about a timestamp")
     query["offset"] = query["record_offset"] + 1
 
 
 def _end_epoch_early(copy: Copy) -> None:
-    query = some(_answered(copy, QueryKind.LEADER_EPOCH), "judged answer about a leader epoch")
+    query = copy.some(_answered(copy, QueryKind.LEADER_EPOCH), "judged answer about a leader epoch")
     query["offset"] = query["record_offset"]
 
 
@@ -91,7 +91,7 @@ def _lower_high_watermark(copy: Copy) -> None:
             pairs.append((before, row))
         if row["leader_epoch"] >= 0:
             last[leader] = row
-    before, later = some(pairs, "two log ends that one leader reported in one epoch")
+    before, later = copy.some(pairs, "two log ends that one leader reported in one epoch")
     copy.set_end(later, before["offset"] - 1)
 
 
@@ -103,7 +103,7 @@ def _diverge_replica(copy: Copy) -> None:
         if row["last_offset"] < min(row["high_watermark"], row["read_end_offset"])
     ]
     holders = Counter(row["base_offset"] for row in known)
-    row = some(
+    row = copy.some(
         [row for row in known if holders[row["base_offset"]] > 1],
         "batch that two replicas know as committed",
     )

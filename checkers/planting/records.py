@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from checkers.planting.copy import Copy, Row, end_ns, fail, forget, lose, neighbours, some
+from checkers.planting.copy import Copy, Row, end_ns, fail, forget, lose, neighbours
 
 BEYOND_ALL_OFFSETS = 2**62 + 5
 
@@ -12,7 +12,7 @@ def _lost_acks_1(copy: Copy) -> None:
 
 
 def _unseen(copy: Copy) -> None:
-    last = some(copy.acked()[-1:], "acknowledged record that the final reads returned")
+    last = copy.some(copy.acked()[-1:], "acknowledged record that the final reads returned")
     for poll in copy.polls(final=True):
         rows = copy.read(poll)
         rows[:] = [row for row in rows if row["offset"] < last["offset"]]
@@ -21,7 +21,7 @@ def _unseen(copy: Copy) -> None:
 def _visible_regress(copy: Copy) -> None:
     early = {row["value"] for poll in copy.polls(final=False) for row in copy.read(poll)}
     seen = [append for append in copy.acked()[:-1] if append["op_index"] in early]
-    append = some(seen, "record that was read before the final phase")
+    append = copy.some(seen, "record that was read before the final phase")
     copy.drop_record(append["op_index"], copy.polls(final=True))
 
 
@@ -31,10 +31,13 @@ def _reuse(copy: Copy) -> None:
 
 
 def _diverge(copy: Copy) -> None:
-    polls = [poll for poll in copy.polls() if any(row["status"] == "ok" for row in copy.read(poll))]
-    record = some(copy.read(some(polls, "poll that returned a record")), "record")
-    others = [append for append in copy.acked() if append["op_index"] != record["value"]]
-    copy.set_value(record, some(others, "second acknowledged record"))
+    acked = copy.acked()
+    values = {append["op_index"] for append in acked}
+    polls = [[row for row in copy.read(poll) if row["value"] in values] for poll in copy.polls()]
+    rows = copy.some([rows for rows in polls if rows], "poll that returned an acknowledged record")
+    record = copy.some(rows, "record")
+    others = [append for append in acked if append["op_index"] != record["value"]]
+    copy.set_value(record, copy.some(others, "second acknowledged record"))
 
 
 def _duplicate(copy: Copy) -> None:
@@ -46,12 +49,12 @@ def _duplicate(copy: Copy) -> None:
 
 
 def _failed_visible(copy: Copy) -> None:
-    fail(some(copy.acked(), "acknowledged record that the final reads returned"))
+    fail(copy.some(copy.acked(), "acknowledged record that the final reads returned"))
 
 
 def _record(copy: Copy) -> Row:
     polls = copy.polls(count_min=1)
-    record: Row = some(copy.read(some(polls, "poll that returned a record")), "record")
+    record: Row = copy.some(copy.read(copy.some(polls, "poll that returned a record")), "record")
     return record
 
 
@@ -68,11 +71,17 @@ def _misplaced(copy: Copy) -> None:
 
 
 def _impossible(copy: Copy) -> None:
-    some(copy.acked(), "acknowledged append")["offset"] = BEYOND_ALL_OFFSETS
+    copy.some(copy.acked(), "acknowledged append")["offset"] = BEYOND_ALL_OFFSETS
 
 
 def _skip_known(copy: Copy) -> None:
-    poll = some(copy.polls(count_min=3), "poll that returned three records")
+    values = {append["op_index"] for append in copy.acked()}
+    polls = [
+        poll
+        for poll in copy.polls(count_min=3)
+        if copy.read(poll)[len(copy.read(poll)) // 2]["value"] in values
+    ]
+    poll = copy.some(polls, "poll that returned an acknowledged record between two others")
     del copy.read(poll)[len(copy.read(poll)) // 2]
 
 
@@ -82,7 +91,7 @@ def _skip_unknown(copy: Copy) -> None:
 
 def _tear(copy: Copy) -> None:
     polls = [poll for poll in copy.polls(count_min=1) if poll["end_offset"] is not None]
-    poll = some(polls, "poll that returned records and a log end")
+    poll = copy.some(polls, "poll that returned records and a log end")
     copy.set_end(poll, max(row["offset"] for row in copy.read(poll)))
 
 
@@ -120,12 +129,13 @@ def _without_place_below_end(copy: Copy) -> None:
     appends = [row for row in copy.operations.values() if row["kind"] == "append"]
     last_ns = max((row["invoked_ns"] for row in appends), default=0)
     later = [row for row in copy.latest() if row["invoked_ns"] > last_ns + 1]
-    some(later, "observation of the log end after the last append")
+    copy.some(later, "observation of the log end after the last append")
     copy.add_append(
-        some(copy.acked(), "acknowledged append"), invoked_ns=last_ns, completed_ns=last_ns + 1
+        copy.some(copy.acked(), "acknowledged append"), invoked_ns=last_ns, completed_ns=last_ns + 1
     )
 
 
+WITHOUT_PLACE = frozenset({"unplaced-append", "unplaced-below-end"})
 OF_HOLES = frozenset({"unfilled-hole", "hole-before-append"})
 CHANGES: tuple[tuple[str, str, Callable[[Copy], object]], ...] = (
     ("lost-acked-write", "an acknowledged record is in no read", lose),

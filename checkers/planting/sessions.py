@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from checkers.planting.copy import Copy, Row, forget, some, swap
+from checkers.planting.copy import Copy, Row, forget, swap
 
 
 def _sent_in_order(copy: Copy) -> Iterator[tuple[Row, Row]]:
@@ -16,7 +16,7 @@ def _sent_in_order(copy: Copy) -> Iterator[tuple[Row, Row]]:
 
 
 def _swap_sends(copy: Copy) -> None:
-    swap(copy, *some(list(_sent_in_order(copy)), "two acknowledged appends of one process"))
+    swap(copy, *copy.some(list(_sent_in_order(copy)), "two acknowledged appends of one process"))
 
 
 def _reorder(copy: Copy) -> None:
@@ -25,12 +25,14 @@ def _reorder(copy: Copy) -> None:
         for first, second in _sent_in_order(copy)
         if second["invoked_ns"] < first["completed_ns"]
     ]
-    swap(copy, *some(together, "two acknowledged appends that a process had in flight together"))
+    swap(
+        copy, *copy.some(together, "two acknowledged appends that a process had in flight together")
+    )
 
 
 def _leave_gap(copy: Copy) -> None:
     pairs = list(_sent_in_order(copy))
-    missing, _ = some(pairs, "two acknowledged appends of one process")
+    missing, _ = copy.some(pairs, "two acknowledged appends of one process")
     copy.drop_record(missing["op_index"], copy.polls())
     forget(missing)
 

@@ -8,11 +8,13 @@ is whether the planted one is among those that are found.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from checkers.anomalies import ANOMALIES
 from checkers.planting import order, other_tables, records, sessions, transactions
 from checkers.planting.copy import CannotPlantError, Copy
 from checkers.planting.sessions import OF_SESSIONS
 from checkers.planting.transactions import NothingToChangeError, Transactions
 from checkers.transaction_anomalies import OF_TRANSACTIONS
+from harness.contracts.verdict import Judgement, Verdict
 
 
 def _of_transactions(change: Callable[[Transactions], object]) -> Callable[[Copy], object]:
@@ -54,10 +56,24 @@ class Plant:
         """Whether idempotent producers hide it: one of their earlier attempts may have been at a hole."""
         return self.anomaly in records.OF_HOLES
 
-    @property
-    def needs_level(self) -> bool:
-        """Whether the anomaly is reported only while nothing else breaks its level (`free_appends.py`)."""
-        return self.anomaly == "unplaced-below-end"
+    def hidden_by(self, verdict: Verdict) -> list[str]:
+        """Returns the anomalies of a verdict beside which this one is not reported (`free_appends.py`).
+
+        There is one instance in a partition of an append without a place. It is looked for only while nothing but
+        acks=1 breaks the order of the log, and below log ends only while all of them are fresh.
+        """
+        if self.anomaly not in records.WITHOUT_PLACE:
+            return []
+        is_fresh = self.anomaly == "unplaced-below-end"
+        return sorted(
+            {
+                found.id
+                for found in verdict.anomalies
+                if found.id == self.anomaly
+                or (found.id in order.OF_REAL_TIME and found.judgement != Judgement.ALLOWED)
+                or (is_fresh and ANOMALIES[found.id].level == "fresh")
+            }
+        )
 
 
 PLANTS: tuple[Plant, ...] = tuple(

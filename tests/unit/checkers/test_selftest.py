@@ -6,14 +6,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from checkers import selftest
 from checkers.anomalies import ANOMALIES
 from checkers.kernels import facts
+from checkers.kernels.compose import judge_run
 from checkers.planting.records import OF_HOLES
 from checkers.planting.sessions import OF_SESSIONS
 from checkers.planting.table import UNPLANTED
 from checkers.planting.transactions import CHANGES
 from checkers.selftest import Outcome, self_test
 from harness.contracts.run_context import RunContext
+from harness.contracts.verdict import Judgement, Verdict
 from harness.errors import UsageError
 from harness.history.schema import TABLES
 from harness.runs import experiment_file as experiments
@@ -32,10 +35,14 @@ GROUP_PLANTS = {
 }
 
 
-def _run(name: str, seed: int, **workload: object) -> tuple[dict, RunContext]:
+def _run(
+    name: str, seed: int, *, duration_ms: int | None = None, **workload: object
+) -> tuple[dict, RunContext]:
     data = experiments.to_data(experiments.load(Path("examples") / name, on="simulation"))
     data["workload"] |= workload
     experiment = experiments.from_data(data)
+    if duration_ms is not None:
+        experiment = replace(experiment, duration_ms=duration_ms)
     tables = simulate(experiment, seed).tables
     return dict(tables), promised_context(experiment)
 
@@ -58,6 +65,45 @@ def test_what_a_broken_level_hides_is_not_planted() -> None:
     assert hidden.outcome is Outcome.NOT_PLANTED
     assert hidden.detail == "it is not reported beside stale-end, which the run has"
     assert Outcome.MISSED not in {result.outcome for result in results.values()}
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "duration_ms"),
+    [("all-faults.toml", 3, None), ("power-cuts.toml", 3, 20_000), ("transactions.toml", 1, None)],
+)
+def test_what_a_run_may_lose_hides_no_plant(name: str, seed: int, duration_ms: int | None) -> None:
+    tables, context = _run(name, seed, duration_ms=duration_ms)
+    results = list(self_test(tables, replace(context, final_phase_complete=True)))
+    assert [one.anomaly for one in results if one.outcome == Outcome.MISSED] == []
+    assert sum(one.outcome == Outcome.FOUND for one in results) > 10
+
+
+def test_a_broken_checker_is_noticed_beside_what_the_run_may_lose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tables, context = _run("power-cuts.toml", 3, duration_ms=20_000)
+    monkeypatch.setattr(facts, "_torn_fetches", lambda _: [])
+    missed = [one.anomaly for one in self_test(tables, context) if one.outcome == Outcome.MISSED]
+    assert missed == ["torn-fetch"]
+
+
+def test_a_loss_that_is_excused_everywhere_is_not_planted_and_says_so(
+    run: tuple[dict, RunContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def excused(tables: dict, context: RunContext) -> Verdict:
+        verdict = judge_run(tables, context)
+        anomalies = tuple(
+            replace(one, judgement=Judgement.EXCUSED) if one.id == "lost-acked-write" else one
+            for one in verdict.anomalies
+        )
+        return replace(verdict, anomalies=anomalies)
+
+    monkeypatch.setattr(selftest, "judge_run", excused)
+    results = {one.anomaly: one for one in self_test(*run)}
+    lost = results["lost-acked-write"]
+    assert lost.outcome is Outcome.NOT_PLANTED
+    assert lost.detail == "wherever it was planted, it is excused by the faults"
+    assert results["torn-fetch"].outcome is Outcome.FOUND
 
 
 def _with_group(tables: dict, context: RunContext) -> tuple[dict, RunContext]:
