@@ -24,22 +24,23 @@ from typing import Any
 
 from checkers.models import ModelResult, Operation, check_model, find_model
 from checkers.models.model import Model, Validating
+from checkers.models.queues import QueueModel
 from checkers.models.registers import CasRegister, KeyValue
+from checkers.models.sets import SetModel
 from checkers.models.values import frozen
 from harness.contracts.verdict import Validity, Verdict
 from harness.errors import HistoryError, UsageError
 from harness.history.foreign.edn_values import to_edn
 from harness.history.foreign.events import FAIL, INFO, OK, RecordedOperation, shown
 from harness.history.foreign.read import ForeignHistory
+from harness.runs.foreign_guess import is_keyed, is_pair, model_shown_by
 
 TIME_LIMIT_S = 60.0
 INITIAL_VALUES_MAX = 20
 """Initial values that are tried; as many as operations can be open when the first value is written."""
 
-_REGISTER = frozenset({"read", "write", "cas"})
-_KEY_VALUE = frozenset({"get", "put", "append", "cas"})
-_QUEUE = frozenset({"enqueue", "dequeue"})
-_SET = frozenset({"add", "remove", "contains", "read"})
+_WRITES = frozenset({"write", "put", "append", "enqueue"})
+"""Functions whose result shows nothing about the state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +74,11 @@ def judge_model(history: ForeignHistory, options: ModelOptions) -> tuple[Verdict
 
     Raises:
         UsageError: No model has the name, the functions show none, or it has no initial value.
-        HistoryError: An operation is none of the model; the sentence names its line.
+        HistoryError: An operation is none of the model, or not of the one that the functions show; the sentence
+            names its line.
     """
     recorded = history.operations
-    name = history.declaration.model or _model_shown_by(history)
+    name = history.declaration.model or model_shown_by(history)
     model = find_model(name)
     if options.initial is not None:
         model = _with_initial(model, options.initial)
@@ -86,7 +88,7 @@ def judge_model(history: ForeignHistory, options: ModelOptions) -> tuple[Verdict
         model = _with_initial(model, "")
     ordered = _ending_later(operations, error_ns, in_order=True)
     result = check_model(ordered, model, time_limit_s=options.time_limit_s)
-    verdict = _verdict_of(result)
+    verdict = _unless_unread(_verdict_of(result), recorded, operations, model)
     if verdict.validity == Validity.INVALID:
         loose = _ending_later(operations, error_ns, in_order=False)
         if loose != ordered:
@@ -126,6 +128,33 @@ def _ending_later(
             one = replace(one, completed_ns=end_ns)
         later.append(one)
     return later
+
+
+def _unless_unread(
+    verdict: Verdict,
+    recorded: Sequence[RecordedOperation],
+    operations: Sequence[Operation],
+    model: Model,
+) -> Verdict:
+    """Returns the verdict, unknown instead of valid if no operation shows what the others did.
+
+    Of a model that is not built in, it is not known which operations show something.
+    """
+    is_known = isinstance(model, CasRegister | KeyValue | QueueModel | SetModel)
+    is_any_ok = any(one.outcome == OK for one in recorded)
+    if verdict.validity != Validity.VALID or not is_known or not is_any_ok:
+        return verdict
+    if any(one.outcome == OK and _shows_state(one) for one in operations):
+        return verdict
+    reason = "no operation that was ok read anything, so nothing was tested"
+    return replace(verdict, validity=Validity.UNKNOWN, reasons=(reason,))
+
+
+def _shows_state(one: Operation) -> bool:
+    """Returns whether an operation that was ok shows what was there: a read, a cas, a change of a set or none."""
+    if one.function in ("add", "remove"):
+        return one.output is not None
+    return one.function not in _WRITES
 
 
 def _doubted_by_clocks(
@@ -269,39 +298,6 @@ def _beginnings(value: Any, *, grows: bool) -> list[Any]:
     return [value[:length] for length in range(len(value), -1, -1)]
 
 
-def _model_shown_by(history: ForeignHistory) -> str:
-    functions = {one.function for one in history.operations}
-    if functions <= _REGISTER:
-        if _is_keyed(history.operations):
-            return "key-value"
-        return "cas-register" if "cas" in functions else "register"
-    for name, known in (("key-value", _KEY_VALUE), ("queue", _QUEUE), ("set", _SET)):
-        if functions <= known:
-            return name
-    raise UsageError(
-        f"{history.path} has the functions {', '.join(sorted(functions))}, which show no model; name one with"
-        " --model"
-    )
-
-
-def _is_keyed(operations: Sequence[RecordedOperation]) -> bool:
-    """Returns whether values are pairs of key and value.
-
-    Then reads are asked with a key. Without reads, every write has a pair, and every cas has `[key [old new]]`. A
-    key that is a pair itself does not count: it may be the old value of a register that holds pairs.
-    """
-    reads = [one.argument for one in operations if one.function == "read"]
-    if reads:
-        return any(_is_pair(asked) for asked in reads)
-    cas = [one.argument for one in operations if one.function == "cas"]
-    writes = [one.argument for one in operations if one.function == "write"]
-    return (
-        bool(cas)
-        and all(_is_pair(asked) and _is_pair(asked[1]) and not _is_pair(asked[0]) for asked in cas)
-        and all(_is_pair(asked) for asked in writes)
-    )
-
-
 def _with_initial(model: Model, initial: Any) -> Model:
     if not isinstance(model, CasRegister | KeyValue):
         raise UsageError(f"the model {model.name!r} has no initial value")
@@ -314,7 +310,7 @@ def _adapter(
     if name in ("register", "cas-register"):
         return _register
     if name == "key-value":
-        return _keyed_register if _is_keyed(operations) else _key_value
+        return _keyed_register if is_keyed(operations) else _key_value
     return {"queue": _queue, "set": _set}.get(name, _as_it_is)
 
 
@@ -403,12 +399,8 @@ def _require_key(one: RecordedOperation, invoked: Any, completed: Any) -> None:
         )
 
 
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, tuple | list) and len(value) == 2
-
-
 def _pair(value: Any) -> Sequence[Any]:
-    if not _is_pair(value):
+    if not is_pair(value):
         raise _UnfitError(f"{shown(value)} is no pair; the values of the history have keys")
     pair: Sequence[Any] = value
     return pair

@@ -180,6 +180,88 @@ def test_a_history_in_which_nothing_succeeded_is_unknown(judge):
     assert judge("{:process :nemesis :type :info :f :kill}")[0] == "unknown"
 
 
+COUNTED = [("add", "1", "ok", "1"), ("add", "1", "ok", "1")]
+
+
+@pytest.mark.parametrize(
+    ("calls", "sentence"),
+    [
+        (
+            [*COUNTED, ("read", "nil", "ok", "2")],
+            "line 6: read returned 2, and a read of a set returns a collection of its elements",
+        ),
+        (
+            [("read", "nil", "ok", "nil"), *COUNTED],
+            "line 2: read returned nil, and a read of a set",
+        ),
+        ([*COUNTED, ("read", "nil", "ok", "{0 2}")], "line 6: read returned {0 2}, and a read of"),
+        ([*COUNTED, ("read", "nil", "ok", '"ab"')], 'line 6: read returned "ab", and a read of a'),
+        (
+            [("add", "[0 1]", "ok", "[0 1]"), ("read", "[0 nil]", "ok", "[0 #{1}]")],
+            "line 3: read is asked with [0 nil], and a read of a set is asked with nothing",
+        ),
+    ],
+)
+def test_the_reads_of_a_counter_or_of_several_sets_are_not_guessed_to_be_of_a_set(
+    judge, calls, sentence
+):
+    with pytest.raises(HistoryError) as caught:
+        judge(edn(*calls))
+    assert sentence in str(caught.value)
+    assert "state it with --model" in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["fail", "info"])
+def test_a_read_of_a_set_without_a_result_is_no_reason_to_refuse_the_guess(judge, kind):
+    reads = [("read", "nil", kind, "nil"), ("read", "nil", "ok", "#{1}")]
+    validity, judged = judge(edn(("add", "1", "ok", "1"), *reads))
+    assert (validity, judged.model) == ("valid", "set")
+
+
+@pytest.mark.parametrize(
+    ("calls", "line"),
+    [
+        ([("read", "[[:r 0 nil] [:r 1 nil]]", "ok", "[[:r 0 1] [:r 1 nil]]")], 1),
+        ([("read", "nil", "ok", "([:r 0 1] [:r 1 nil] [:r 2 nil])")], 2),
+        ([READ_NIL, ("write", "[[:w 0 1]]", "ok", "[[:w 0 1]]")], 3),
+        ([READ_NIL, ("write", '[["w" 0 1]]', "ok", '[["w" 0 1]]')], 3),
+        ([("read", "[7 [[:r 0 nil] [:r 1 nil]]]", "ok", "[7 [[:r 0 1] [:r 1 nil]]]")], 1),
+    ],
+)
+def test_transactions_on_registers_are_not_guessed_to_be_of_one_register(judge, calls, line):
+    with pytest.raises(HistoryError, match=rf"line {line}: .*state it with --model"):
+        judge(edn(*calls))
+
+
+def test_a_register_may_hold_lists_and_what_is_stated_is_not_refused(judge):
+    lists = [("write", "[[1 2 3]]", "ok", "nil"), ("read", "nil", "ok", "[[1 2 3]]")]
+    assert judge(edn(*lists))[0] == "valid"
+    micro = [("write", "[[:w 0 1]]", "ok", "nil"), ("read", "nil", "ok", "[[:w 0 1]]")]
+    assert judge(edn(*micro), model="register")[0] == "valid"
+
+
+@pytest.mark.parametrize(
+    ("calls", "validity"),
+    [
+        ([("write", "1", "ok", "1")], "unknown"),
+        ([("write", "1", "ok", "1"), ("read", "nil", "info", "nil")], "unknown"),
+        ([("write", "1", "ok", "1"), ("read", "nil", "ok", "1")], "valid"),
+        ([("enqueue", "1", "ok", "1")], "unknown"),
+        ([("enqueue", "1", "ok", "1"), ("dequeue", "nil", "ok", "1")], "valid"),
+        (COUNTED, "unknown"),
+        ([("add", "1", "ok", "true"), ("add", "1", "ok", "false")], "valid"),
+        ([store("put", "k", "1", "1"), store("append", "j", '"a"', '"a"')], "unknown"),
+    ],
+)
+def test_a_history_in_which_nothing_was_read_is_unknown(judge, calls, validity):
+    found, judged = judge(edn(*calls))
+    assert found == validity
+    if validity == "unknown":
+        assert judged.verdict.reasons == (
+            "no operation that was ok read anything, so nothing was tested",
+        )
+
+
 SKEW = """
 {:process 0 :type :invoke :f :txn :value [[:r :x nil] [:append :y 1]]}
 {:process 1 :type :invoke :f :txn :value [[:r :y nil] [:append :x 1]]}
@@ -280,7 +362,8 @@ def test_a_completion_with_another_value_or_key_is_bad_input(judge, calls, sente
 
 def test_a_completion_with_another_key_of_a_store_is_bad_input(judge):
     first, second = edn(store("put", "k", "1", "1")).splitlines()
-    assert judge(f"{first}\n{second}")[0] == "valid"
+    got = edn(store("get", "k", "nil", "1")).replace(":process 0", ":process 1")
+    assert judge(f"{first}\n{second}\n{got}")[0] == "valid"
     changed = second.replace(':key "k"', ':key "j"')
     with pytest.raises(HistoryError, match=r'line 2: .*of the key "j", but it invoked it of the'):
         judge(f"{first}\n{changed}")
@@ -408,7 +491,8 @@ def test_a_read_of_nothing_states_nothing_if_the_initial_value_is_stated(judge):
     assert judge("\n".join([*lines, operation("read", None, 0, 9)]), initial=0)[0] == "invalid"
     assert judge("\n".join(lines))[0] == "invalid"
     got = [store("get", "a", "nil", "nil")]
-    assert judge(edn(*got), initial="")[0] == "valid"
+    assert judge(edn(*got), initial="")[0] == "unknown"
+    assert judge(edn(*got, store("get", "a", "nil", '""')), initial="")[0] == "valid"
     assert judge(edn(*got, store("get", "a", "nil", '"x"')), initial="")[0] == "invalid"
 
 

@@ -1,0 +1,124 @@
+"""Which model the operations of a foreign history show, if nobody states it.
+
+The names of functions are not enough: other workloads of Jepsen use the same names. Values that such a model does
+not have are refused with their line instead of being judged by a model that is not meant.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from harness.errors import HistoryError, UsageError
+from harness.history.foreign.events import OK, RecordedOperation, name_of, shown
+from harness.history.foreign.read import ForeignHistory
+
+_REGISTER = frozenset({"read", "write", "cas"})
+_KEY_VALUE = frozenset({"get", "put", "append", "cas"})
+_QUEUE = frozenset({"enqueue", "dequeue"})
+_SET = frozenset({"add", "remove", "contains", "read"})
+
+_MICRO_OPERATIONS = frozenset({"r", "w", "read", "write", "append"})
+"""Names of what one transaction consists of."""
+
+
+def model_shown_by(history: ForeignHistory) -> str:
+    """Returns the name of the model that functions and values show.
+
+    Raises:
+        UsageError: The functions show none.
+        HistoryError: A value is not of the model that the functions show; the sentence names its line.
+    """
+    functions = {one.function for one in history.operations}
+    if functions <= _REGISTER:
+        _refuse_transactions(history)
+        if is_keyed(history.operations):
+            return "key-value"
+        return "cas-register" if "cas" in functions else "register"
+    for name, known in (("key-value", _KEY_VALUE), ("queue", _QUEUE), ("set", _SET)):
+        if functions <= known:
+            if name == "set":
+                _refuse_other_reads(history)
+            return name
+    raise UsageError(
+        f"{history.path} has the functions {', '.join(sorted(functions))}, which show no model; name one with"
+        " --model"
+    )
+
+
+def is_keyed(operations: Sequence[RecordedOperation]) -> bool:
+    """Returns whether values are pairs of key and value.
+
+    Then reads are asked with a key. Without reads, every write has a pair, and every cas has `[key [old new]]`. A
+    key that is a pair itself does not count: it may be the old value of a register that holds pairs.
+    """
+    reads = [one.argument for one in operations if one.function == "read"]
+    if reads:
+        return any(is_pair(asked) for asked in reads)
+    cas = [one.argument for one in operations if one.function == "cas"]
+    writes = [one.argument for one in operations if one.function == "write"]
+    return (
+        bool(cas)
+        and all(is_pair(asked) and is_pair(asked[1]) and not is_pair(asked[0]) for asked in cas)
+        and all(is_pair(asked) for asked in writes)
+    )
+
+
+def is_pair(value: Any) -> bool:
+    """Returns whether a value is a list of two."""
+    return isinstance(value, tuple | list) and len(value) == 2
+
+
+def _refuse_transactions(history: ForeignHistory) -> None:
+    """Refuses to take transactions on several registers for reads and writes of one."""
+    for one in history.operations:
+        for line, value in ((one.line, one.argument), (one.completion_line, one.result)):
+            if _is_transaction(value) or (is_pair(value) and _is_transaction(value[1])):
+                raise HistoryError(
+                    f"{history.path}, line {line}: {one.function} has the value {shown(value)}, which is a"
+                    " transaction on several registers, so the functions do not show the model; state it with"
+                    " --model, for example your own as module:attribute, or --model register if one register"
+                    " holds such values"
+                )
+
+
+def _is_transaction(value: Any) -> bool:
+    """Returns whether a value is a list of micro-operations, each with function, key and value."""
+    return (
+        isinstance(value, tuple | list)
+        and bool(value)
+        and all(
+            isinstance(micro, tuple | list)
+            and len(micro) == 3
+            and name_of(micro[0]) in _MICRO_OPERATIONS
+            for micro in value
+        )
+    )
+
+
+def _refuse_other_reads(history: ForeignHistory) -> None:
+    """Refuses to take reads of a counter, or of one of several sets, for reads of a set."""
+    for one in history.operations:
+        if one.function != "read":
+            continue
+        if is_pair(one.argument):
+            raise _no_set(
+                history,
+                one.line,
+                f"read is asked with {shown(one.argument)}, and a read of a set is asked with nothing",
+            )
+        if one.outcome == OK and not _is_collection(one.result):
+            raise _no_set(
+                history,
+                one.completion_line,
+                f"read returned {shown(one.result)}, and a read of a set returns a collection of its elements",
+            )
+
+
+def _no_set(history: ForeignHistory, line: int, why: str) -> HistoryError:
+    return HistoryError(
+        f"{history.path}, line {line}: {why}, so the functions do not show the model; state it with --model, for"
+        " example your own as module:attribute"
+    )
+
+
+def _is_collection(value: Any) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
