@@ -59,9 +59,11 @@ def check_file(options: argparse.Namespace, path: Path, *, acks: int | None) -> 
 
 def _parts(summary: dict[str, Any]) -> "list[RenderableType]":
     """Returns the summary of a judged history as lines and tables."""
+    from results.report.run import text_of_levels
     from results.report.terminal import verdict_lines
     from results.tables import line, table
 
+    levels = text_of_levels(summary["levels"])
     others = {**summary["events_of_no_client"], **summary["operations_without_facts"]}
     facts = [
         ("file", summary["file"]),
@@ -69,6 +71,8 @@ def _parts(summary: dict[str, Any]) -> "list[RenderableType]":
         ("judged as", summary["model"]),
         ("operations", str(summary["operations"])),
         ("not judged", ", ".join(f"{name} ({count})" for name, count in others.items()) or "none"),
+        # Only the checkers of logs state levels.
+        *([("levels", levels)] if levels else []),
     ]
     parts = [
         *verdict_lines(summary["verdict"], summary["reasons"]),

@@ -103,7 +103,13 @@ _FOREIGN = _form(
         "verdict": ("string", "valid, invalid or unknown"),
         "reasons": ("array", "sentences on the verdict"),
         "anomalies": ("array", "one object per anomaly: id, count, judgement"),
-        "unexcused_lost_records": ("integer", "acknowledged records that were lost"),
+        "unexcused_lost_records": ("integer", "acknowledged records that were lost without excuse"),
+        "excused_lost_records": ("integer", "acknowledged records that were lost with an excuse"),
+        "levels": (
+            "object",
+            "of a log: whether each level of promises holds, is broken, excused, allowed or unknown; otherwise "
+            "empty",
+        ),
         "operations": ("integer", "number of operations"),
         "not_interpreted": ("integer", "lines that were not interpreted"),
         "events_of_no_client": ("object", "number of events by process and function"),

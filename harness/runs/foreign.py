@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from checkers.expectations import Case, Expectations, judge
 from checkers.kernels.compose import judge_run
 from checkers.kernels.evidence import Evidence
-from checkers.kernels.levels import BROKEN
+from checkers.kernels.levels import BROKEN, UNKNOWN, levels_of
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Anomaly, Validity, Verdict, Witness
 from harness.history.foreign.events import OK
@@ -23,7 +23,7 @@ from harness.history.foreign.log_tables import Contradiction, LogHistory
 from harness.history.foreign.read import Declaration, ForeignHistory, Workload
 from harness.runs.foreign_models import ModelOptions, judge_model
 from harness.runs.foreign_transactions import judge_list_append
-from harness.runs.judge import anomaly_counts
+from harness.runs.judge import verdict_summary
 from harness.runs.settled_ends import disagreements
 
 OPERATIONS_NAMED_MAX = 30
@@ -80,15 +80,11 @@ def judge_foreign(history: ForeignHistory, options: JudgeOptions | None = None) 
 
 def foreign_summary(history: ForeignHistory, judged: ForeignVerdict) -> dict[str, Any]:
     """Returns what `--json` prints."""
-    verdict = judged.verdict
     return {
         "file": str(history.path),
         "format": str(history.format),
         "model": judged.model,
-        "verdict": str(verdict.validity),
-        "reasons": list(verdict.reasons),
-        "anomalies": anomaly_counts(verdict),
-        "unexcused_lost_records": verdict.unexcused_lost_records,
+        **verdict_summary(judged.verdict),
         "operations": history.operation_count,
         "not_interpreted": history.problems.count,
         "events_of_no_client": {
@@ -144,7 +140,8 @@ def _at_best_unknown(verdict: Verdict, reasons: Iterable[str]) -> Verdict:
     if not more:
         return verdict
     validity = Validity.INVALID if verdict.validity == Validity.INVALID else Validity.UNKNOWN
-    return replace(verdict, validity=validity, reasons=(*verdict.reasons, *more))
+    levels = levels_of(verdict.anomalies, more)
+    return replace(verdict, validity=validity, reasons=(*verdict.reasons, *more), levels=levels)
 
 
 _SENTENCES = {
@@ -230,6 +227,8 @@ def _capped(verdict: Verdict, history: ForeignHistory) -> Verdict:
             *more,
             *verdict.reasons,
         ),
+        # What breaks a level may rest on it, too.
+        levels=dict.fromkeys(verdict.levels, UNKNOWN),
     )
 
 

@@ -265,16 +265,28 @@ LEVELS = ("durability", "integrity", "order", "fresh")
 
 def levels_of(run: RunData) -> list[tuple[str, str]]:
     """Returns (level, state) of every level of promises; empty for a verdict that does not state them."""
-    levels = (run.verdict or {}).get("levels", {})
-    if not isinstance(levels, dict):
-        return []
-    names = [*(level for level in LEVELS if level in levels), *sorted(levels.keys() - set(LEVELS))]
-    return [(name, str(levels[name])) for name in names]
+    return _in_order((run.verdict or {}).get("levels", {}))
 
 
 def levels_text(run: RunData) -> str:
     """Returns the states of all levels as text."""
-    return ", ".join(f"{level} {state}" for level, state in levels_of(run))
+    return text_of_levels((run.verdict or {}).get("levels", {}))
+
+
+def text_of_levels(levels: object) -> str:
+    """Returns the states of all levels of a verdict as text; empty if it does not state them.
+
+    Args:
+        levels: The state by level.
+    """
+    return ", ".join(f"{level} {state}" for level, state in _in_order(levels))
+
+
+def _in_order(levels: object) -> list[tuple[str, str]]:
+    if not isinstance(levels, dict):
+        return []
+    names = [*(level for level in LEVELS if level in levels), *sorted(levels.keys() - set(LEVELS))]
+    return [(name, str(levels[name])) for name in names]
 
 
 def shell_word(text: str) -> str:

@@ -30,6 +30,11 @@ def test_a_valid_history_exits_with_0(capsys: pytest.CaptureFixture[str], tmp_pa
     assert outcome.code == 0
     assert outcome.out.splitlines()[0] == "VALID"
     assert re.search(r"not judged +nemesis kill \(1\)", outcome.out)
+    assert re.search(
+        r"levels +durability holds, integrity holds, order holds, fresh holds$",
+        outcome.out,
+        re.MULTILINE,
+    )
     assert "reading" in outcome.err
 
 
@@ -55,6 +60,57 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     assert outcome.data["events_of_no_client"] == {"nemesis kill": 1}
     assert outcome.data["operations"] == 3
     assert (outcome.data["format"], outcome.data["model"]) == ("edn", "log")
+
+
+def test_every_level_of_a_log_is_stated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    lost = KAFKA.replace("[[0 1] [1 2]]}]]", "[[1 2]]}]]")
+    path = write(tmp_path / "history.edn", lost)
+    outcome = call(capsys, "check", path, "--json")
+    levels = outcome.data["levels"]
+    assert (outcome.code, levels["durability"]) == (1, "broken")
+    assert levels.keys() == {"durability", "integrity", "order", "fresh"}
+    path = write(tmp_path / "history.edn", lost + "{:process 1 :type :invoke :f :frob}")
+    outcome = call(capsys, "check", path, "--json")
+    assert (outcome.code, set(outcome.data["levels"].values())) == (2, {"unknown"})
+
+
+def test_an_append_that_may_be_lost_leaves_every_level_unknown(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lines = [
+        '{"kind": "append", "process": 0, "topic": "t", "partition": 0, "value": "a", "offset": 0, '
+        '"invoked_ns": 1, "completed_ns": 2, "outcome": "ok"}',
+        '{"kind": "append", "process": 0, "topic": "t", "partition": 0, "value": "b", '
+        '"invoked_ns": 3, "completed_ns": 4, "outcome": "ok"}',
+        '{"kind": "poll", "process": 1, "topic": "t", "partition": 0, "position": 0, "records": [[0, "a"]], '
+        '"invoked_ns": 5, "completed_ns": 6, "outcome": "ok", "final": true}',
+    ]
+    path = write(tmp_path / "history.jsonl", "\n".join(lines))
+    outcome = call(capsys, "check", path, "--json")
+    assert (outcome.code, set(outcome.data["levels"].values())) == (2, {"unknown"})
+
+
+def test_an_object_has_no_levels(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "history.edn",
+        "{:process 0 :type :invoke :f :read}\n{:process 0 :type :ok :f :read :value nil}\n",
+    )
+    assert call(capsys, "check", path, "--json").data["levels"] == {}
+    assert not re.search("^levels", call(capsys, "check", path).out, re.MULTILINE)
+
+
+def test_a_history_that_shows_no_model_is_refused_with_its_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = write(
+        tmp_path / "history.edn",
+        "{:process 0 :type :invoke :f :add :value 1}\n{:process 0 :type :ok :f :add :value 1}\n"
+        "{:process 0 :type :invoke :f :read}\n{:process 0 :type :ok :f :read :value 1}\n",
+    )
+    assert refused(capsys, "check", path, "--quiet") == (
+        f"{path}, line 4: read returned 1, and a read of a set returns a collection of its elements, so the"
+        " functions do not show the model; state it with --model, for example your own as module:attribute"
+    )
 
 
 def test_the_examples_of_the_how_to_page_are_valid(
