@@ -1,17 +1,20 @@
 """Histories that Porcupine, Knossos, Elle and elle-cli publish, and the verdicts they publish for them.
 
-Four files of Porcupine are in `tests/data/published`. For the others, `LASTSTAND_PUBLISHED_HISTORIES` names a
-directory with a checkout of each project, under the name in `PROJECTS`; without it they are left out.
+Those of Porcupine, Elle and elle-cli are in `tests/data/published`, some of them compressed. For Knossos,
+`LASTSTAND_PUBLISHED_HISTORIES` names a directory with a checkout of each project, under the name in `PROJECTS`;
+then the histories of all projects come from there, and those in this repository must be the same.
 
 Where we differ on purpose: a history in which no operation was ok is "unknown", because nothing was tested.
 Knossos calls such a history valid.
 """
 
+import gzip
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from harness.history.foreign.edn import read_one
 from harness.history.foreign.read import read_history
@@ -22,6 +25,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 VARIABLE = "LASTSTAND_PUBLISHED_HISTORIES"
 INCLUDED = Path(__file__).parents[3] / "data" / "published"
+COMPRESSED = ".gz"
+NOT_INCLUDED = frozenset({"knossos"})
+"""Projects of which no history is in this repository."""
+LONG = frozenset({"porcupine/test_data/kv/c50-bad.txt"})
+"""What takes minutes."""
 
 PROJECTS = {
     "porcupine": "github.com/anishathalye/porcupine 55508eb201b314c218d7e8412c3ea4b9499a5f53, MIT",
@@ -152,26 +160,78 @@ ELLE = [
 
 
 ALL = [*PORCUPINE, *KNOSSOS, *ELLE]
-ROOT = Path(os.environ.get(VARIABLE, INCLUDED))
-FOUND = [one for one in ALL if VARIABLE in os.environ or (ROOT / one.path).exists()]
+CHECKOUTS = Path(os.environ[VARIABLE]) if VARIABLE in os.environ else None
 
 
-def test_every_published_history_is_there() -> None:
-    assert len(FOUND) >= 4
-    if len(FOUND) < len(ALL):
+def _included(path: str) -> Path:
+    """Returns where a history is in this repository, if it is."""
+    plain = INCLUDED / path
+    return plain if plain.exists() else plain.with_name(plain.name + COMPRESSED)
+
+
+def _project(path: str) -> str:
+    return path.partition("/")[0]
+
+
+FOUND = [one for one in ALL if CHECKOUTS is not None or _included(one.path).exists()]
+
+
+def _case(published: Published) -> ParameterSet:
+    name = f"{published.path}-{published.promise}" if published.promise else published.path
+    return pytest.param(
+        published, id=name, marks=[pytest.mark.long] if published.path in LONG else []
+    )
+
+
+def test_every_history_of_porcupine_and_elle_is_in_this_repository() -> None:
+    expected = {one.path for one in ALL if _project(one.path) not in NOT_INCLUDED}
+    stored = {
+        path.relative_to(INCLUDED).as_posix().removesuffix(COMPRESSED)
+        for path in INCLUDED.rglob("*")
+        if path.is_file() and path.stem not in ("LICENSE", "README")
+    }
+    assert stored == expected
+    assert len(expected) == 114
+
+
+@pytest.mark.parametrize("project", sorted(PROJECTS.keys() - NOT_INCLUDED))
+def test_the_licence_is_beside_the_histories(project: str) -> None:
+    (licence,) = (INCLUDED / project).glob("LICENSE*")
+    name = {"MIT": "The MIT License", "EPL 2.0": "Eclipse Public License - v 2.0"}
+    _, _, short = PROJECTS[project].partition(", ")
+    assert licence.read_text(encoding="utf-8").startswith(name[short])
+    assert PROJECTS[project].split(" ")[1].removesuffix(",") in (INCLUDED / "README.md").read_text(
+        encoding="utf-8"
+    )
+
+
+def test_compressed_histories_have_no_time_and_no_name() -> None:
+    compressed = sorted(INCLUDED.rglob(f"*{COMPRESSED}"))
+    assert compressed
+    for path in compressed:
+        # RFC 1952: byte 3 has the flags, bytes 4 to 7 the time.
+        assert path.read_bytes()[3:8] == bytes(5), path
+
+
+def test_the_histories_in_this_repository_are_unchanged() -> None:
+    if CHECKOUTS is None:
         pytest.skip(
-            f"{len(ALL) - len(FOUND)} published histories are not in this repository;"
+            f"{len(ALL) - len(FOUND)} histories of {', '.join(sorted(NOT_INCLUDED))} are not in this repository;"
             f" {VARIABLE} names a directory with checkouts of {', '.join(PROJECTS)}"
         )
+    for one in ALL:
+        if _project(one.path) in NOT_INCLUDED:
+            continue
+        stored = _included(one.path)
+        raw = stored.read_bytes()
+        content = gzip.decompress(raw) if stored.suffix == COMPRESSED else raw
+        assert content == (CHECKOUTS / one.path).read_bytes(), one.path
 
 
-@pytest.mark.parametrize(
-    "published",
-    FOUND,
-    ids=lambda one: f"{one.path}-{one.promise}" if one.promise else one.path,
-)
+@pytest.mark.parametrize("published", [_case(one) for one in FOUND])
 def test_a_published_history_gets_its_published_verdict(published: Published) -> None:
-    history = read_history(ROOT / published.path, model=published.model)
+    path = _included(published.path) if CHECKOUTS is None else CHECKOUTS / published.path
+    history = read_history(path, model=published.model)
     options = JudgeOptions(
         model=ModelOptions(
             initial=read_one(published.initial) if published.initial else None, time_limit_s=300
