@@ -7,7 +7,8 @@ import pytest
 
 from checkers.anomalies import ANOMALIES, LEVELS
 from checkers.examples import EXAMPLES, NOT_PRODUCED, PRODUCED_BY
-from harness.documents.anomalies import shown_by
+from checkers.transaction_anomalies import OF_TRANSACTIONS
+from harness.documents.anomalies import IncompleteCatalogueError, document, shown_by
 from harness.errors import HistoryError
 from system_under_test.defects import DEFECTS
 from system_under_test.rules import SWITCHABLE_RULES
@@ -37,6 +38,30 @@ def test_every_line_of_the_smallest_history_is_needed(identifier: str) -> None:
         except (IndexError, HistoryError):  # what a line refers to is gone
             continue
         assert identifier not in found or found - whole, lines[left_out]
+
+
+def test_every_smallest_history_is_printed_except_those_of_transactions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert ANOMALIES.keys() - EXAMPLES.keys() == OF_TRANSACTIONS - EXAMPLES.keys()
+    introduction, _, entries = document().partition("\n## ")
+    count = (
+        entries.count("\nSmallest history:\n"),
+        entries.count("\n- Smallest history and near miss: "),
+    )
+    assert sum(count) == len(ANOMALIES)
+    assert " ".join(introduction.split()).count(
+        f"{count[0]} of the {len(ANOMALIES)} entries print them. The other {count[1]} are"
+    )
+    monkeypatch.delitem(EXAMPLES, "unseen")
+    with pytest.raises(IncompleteCatalogueError, match="unseen has no smallest history that can"):
+        document()
+
+
+def test_no_entry_says_that_no_defect_produces_what_random_search_shows() -> None:
+    lines = [line for line in document().splitlines() if " shows it with " in line]
+    assert len(lines) == 7
+    assert all(line.startswith("- Shown by no test of a defect: ") for line in lines)
 
 
 @pytest.mark.parametrize("identifier", ANOMALIES)
