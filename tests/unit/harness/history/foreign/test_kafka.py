@@ -233,6 +233,17 @@ def test_a_consumer_may_be_elsewhere_after_its_position_was_lost(judged, between
     assert judged(text) == ("valid", set())
 
 
+@pytest.mark.parametrize("kind", ["info", "fail"])
+def test_a_poll_that_is_not_ok_is_judged_within_itself_only(judged, kind):
+    def text(before, records):
+        return TWO + assigned(1) + polled(1, before) + polled(1, records, kind) + final(ALL)
+
+    assert judged(text("[[0 1]]", "[[2 3]]")) == ("valid", set())
+    assert judged(text("[[0 1] [1 2]]", "[[0 1]]")) == ("valid", set())
+    assert judged(text("[[0 1]]", "[[0 1] [2 3]]")) == ("invalid", {"lost-record"})
+    assert judged(text("[[0 1]]", "[[1 2] [0 1]]")) == ("invalid", {"unordered-poll"})
+
+
 def test_an_assignment_that_keeps_a_key_keeps_its_position(judged):
     text = (
         TWO + assigned(1) + polled(1, "[[0 1]]") + assigned(1) + polled(1, "[[2 3]]") + final(ALL)
@@ -449,6 +460,16 @@ def test_an_operation_cannot_poll_what_it_sends_afterwards(read, result, kind, v
 def test_an_operation_may_poll_what_it_has_sent(judged):
     text = done("[:send :x 2] [:poll]", "[:send :x [0 2]] [:poll {:x [[0 2]]}]")
     assert judged(text + final("[[0 2]]")) == ("valid", set())
+
+
+def test_a_txn_is_no_transaction_so_others_may_receive_its_records_before_it_ends(judged):
+    first = (
+        "{:process 3 :type :invoke :f :txn :value [[:send :x 1] [:poll]]}\n",
+        "{:process 3 :type :ok :f :txn :value [[:send :x [0 1]] [:poll {:x [[1 2]]}]]}\n",
+    )
+    second = done("[:send :x 2] [:poll]", "[:send :x [1 2]] [:poll {:x [[0 1]]}]")
+    text = first[0] + second.replace(":process 3", ":process 4") + first[1]
+    assert judged(text + final("[[0 1] [1 2]]")) == ("valid", set())
 
 
 def test_what_contradicts_the_order_inside_of_an_operation_is_named(read):
