@@ -38,6 +38,13 @@ NO_ANOMALIES = (
     "read_uncommitted",
     "check_log_transactions",
     "[workload] fetches_per_poll_max",
+    "laststand check history.edn",
+    "transactions",
+    "transaction_events",
+    "txn",
+    "ok",
+    "info",
+    "fail",
 )
 
 
