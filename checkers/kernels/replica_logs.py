@@ -220,13 +220,15 @@ class SelfCut:
         at_ns: When.
         epoch: The leader's epoch.
         broker: The leader.
-        end_offset: Its log end then. From there on the epoch may have written two records at one offset.
+        end_offset: Its log end then.
+        end_before: Its log end before. Between the two the epoch may have written two records at one offset.
     """
 
     at_ns: int
     epoch: int
     broker: int
     end_offset: int
+    end_before: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,9 +380,10 @@ class ReplicaLogs:
             same = rows.is_leader[1:] & rows.is_leader[:-1] & (rows.epoch[1:] == rows.epoch[:-1])
             at = np.flatnonzero(same & (rows.end[1:] < rows.end[:-1])) + 1
             cuts += [
-                SelfCut(at_ns=at_ns, epoch=epoch, broker=broker, end_offset=end)
-                for at_ns, epoch, end in zip(
+                SelfCut(at_ns=at_ns, epoch=epoch, broker=broker, end_offset=end, end_before=before)
+                for at_ns, epoch, end, before in zip(
                     *(column[at].tolist() for column in (rows.at_ns, rows.epoch, rows.end)),
+                    rows.end[at - 1].tolist(),
                     strict=True,
                 )
             ]
@@ -493,6 +496,7 @@ class ReplicaLogs:
                 # The leader may have written another record there in the same epoch.
                 is_epoch = np.where(is_exact, epoch == cut.epoch, epoch >= cut.epoch)
                 again = is_epoch & (records.offset >= cut.end_offset)
+                again &= (records.offset < cut.end_before) | ~is_exact
                 has &= ~again | (np.maximum(there_ns, records.by_ns) < cut.at_ns)
         return has
 

@@ -240,9 +240,10 @@ class NaiveLogs:
         epoch, is_exact = moments[-1].log[offset]
         cuts = [
             cut_ns
-            for cut_ns, cut_epoch, _, end in self.self_cuts()
+            for cut_ns, cut_epoch, _, end, end_before in self.self_cuts()
             if cut_ns <= at_ns
             and end <= offset
+            and (offset < end_before or not is_exact)
             and (cut_epoch == epoch or (cut_epoch < epoch and not is_exact))
         ]
         missing = [at for at, moment in enumerate(moments) if len(moment.log) <= offset]
@@ -250,10 +251,16 @@ class NaiveLogs:
         is_known = (is_exact and low == high) or there_ns <= since_ns
         return is_known and all(there_ns < cut_ns and since_ns < cut_ns for cut_ns in cuts)
 
-    def self_cuts(self) -> list[tuple[int, int, int, int]]:
-        """When, in which epoch and by which leader its own log was cut, and to which end."""
+    def self_cuts(self) -> list[tuple[int, int, int, int, int]]:
+        """When, in which epoch and by which leader its own log was cut, to which end, and from which."""
         return sorted(
-            (after.row["at_ns"], after.row["leader_epoch"], broker, len(after.log))
+            (
+                after.row["at_ns"],
+                after.row["leader_epoch"],
+                broker,
+                len(after.log),
+                len(before.log),
+            )
             for broker, replica in self.replicas.items()
             for before, after in zip(replica.moments, replica.moments[1:], strict=False)
             if before.row["role"] == after.row["role"] == "leader"

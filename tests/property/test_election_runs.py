@@ -47,6 +47,10 @@ def test_what_a_leader_cut_from_its_own_log_was_not_in_it_later() -> None:
     assert list(wrong_verdicts(555564, 1)) == []
 
 
+def test_what_a_leader_wrote_beyond_what_it_cut_it_wrote_once() -> None:
+    assert list(wrong_verdicts(674641, 1)) == []
+
+
 def test_an_empty_log_may_be_what_a_fault_left_of_one_that_was_not_recorded() -> None:
     assert list(wrong_verdicts(68670, 1, has_gaps=True)) == []
 

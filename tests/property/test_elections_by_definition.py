@@ -119,7 +119,7 @@ class NaiveElections:
             or one.excuses
             or not logs.was_down(one.leader, one.at_ns, one.until_ns, [])
         ]
-        for at_ns, epoch, broker, _ in logs.self_cuts():
+        for at_ns, epoch, broker, *_ in logs.self_cuts():
             if any(e.epoch > epoch and e.at_ns <= at_ns for e in self.elections):
                 continue
             cut = Event(

@@ -66,7 +66,7 @@ def test_the_kernel_agrees_with_a_replay(part: int) -> None:
             for row in rows:
                 row["cause"] = "observed" if row["cause"] == "append" else row["cause"]
         logs, naive = ReplicaLogs(table("replica_states", rows)), NaiveLogs(rows)
-        cuts = [(c.at_ns, c.epoch, c.broker, c.end_offset) for c in logs.self_cuts]
+        cuts = [(c.at_ns, c.epoch, c.broker, c.end_offset, c.end_before) for c in logs.self_cuts]
         assert cuts == naive.self_cuts()
         assert bool(logs) == bool(naive.replicas)
         assert logs.last_leader == (naive.reigns[-1].broker if naive.reigns else -1)
