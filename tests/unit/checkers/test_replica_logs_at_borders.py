@@ -278,3 +278,14 @@ def test_a_leader_whose_log_was_shorter_at_its_first_append_wrote_what_follows()
     )
     two = records((2, 0, 0, 1), (2, 1, 1, 6))
     assert logs.lacks(Moment(broker=2, at_ns=9, epoch=2), two).tolist() == [True, False]
+
+
+def test_beyond_what_a_leader_cut_from_its_log_its_epoch_wrote_every_offset_once() -> None:
+    """Broker 1 wrote up to offset 2, cut its log at offset 1, and wrote up to offset 3 then."""
+    logs = logs_of(
+        leads(2, 1, 3, epoch=1, cause="append"),
+        leads(5, 1, 1, epoch=1, cause="truncate"),
+        leads(7, 1, 4, epoch=1, cause="append"),
+    )
+    both = records((2, 1, 1, 8), (3, 1, 1, 8))
+    assert logs.certainly_has(Moment(broker=1, at_ns=20, epoch=2), both).tolist() == [False, True]
