@@ -26,8 +26,8 @@ certainly gone. The loss is excused if each of them excuses it, a broken promise
 otherwise. If logs were only looked at now and then, nothing but the responses to clients says when a record was
 established.
 
-A replica that does not know yet that it was elected may still follow an older leader, and cut its log for it. What
-it has is what it had when it began to lead, so the older leader lost the rest.
+A replica that does not know yet that it was elected may still follow an older leader, cut its log for it, and copy
+from it. What it has is what it had when it began to lead, so the older leader lost the rest.
 
 A leader that cuts its own log is as bad as an unflagged election. Only recorded logs show it.
 

@@ -238,13 +238,13 @@ class _Contents:
     Attributes:
         turns, contents: Per broker, the rows at which its log changes, and the content from each of them on.
         by_epoch: Per epoch, its leader's log as others copied it.
-        by_term: Per epoch and number of cuts, its leader's log in that term.
+        by_term: Per epoch, its leader's log before each time it cut it, and after the last time.
     """
 
     turns: dict[int, I64]
     contents: dict[int, list[_Content]]
     by_epoch: dict[int, _Content]
-    by_term: dict[tuple[int, int], _Content]
+    by_term: dict[int, list[_Content]]
 
 
 class ReplicaLogs:
@@ -577,10 +577,11 @@ class ReplicaLogs:
         passed = np.full(len(offsets), INF_NS, dtype=np.int64)
         epochs = np.full(len(offsets), -1, dtype=np.int64)
         for term in self.terms:
-            content = self._contents.by_term.get((term.epoch, term.cut_count))
+            known = self._contents.by_term.get(term.epoch, [])
             rows = np.flatnonzero((passed == INF_NS) & (low_epochs <= term.epoch))
-            if content is None or not len(rows):
+            if term.cut_count >= len(known) or not len(rows):
                 continue
+            content = known[term.cut_count]
             records = Records(
                 offset=offsets[rows],
                 low_epoch=low_epochs[rows],
@@ -684,7 +685,7 @@ class ReplicaLogs:
         )
         contents: dict[int, list[_Content]] = {broker: [] for broker in self._rows}
         by_epoch: dict[int, _Content] = {}
-        by_term: dict[tuple[int, int], _Content] = {}
+        by_term: dict[int, list[_Content]] = {}
         for _, broker, row in events:
             rows = self._rows[broker]
             content = contents[broker][-1] if contents[broker] else _EMPTY
@@ -703,14 +704,13 @@ class ReplicaLogs:
             if rows.is_leader[row] and epoch not in by_epoch and is_look:
                 start = before if kind == _APPEND and end > before else end
                 by_epoch[epoch] = content.cut(start).plus(_range(start, epoch, is_exact=True))
-                by_term[epoch, 0] = by_epoch[epoch]
+                by_term[epoch] = [by_epoch[epoch]]
             elif rows.is_leader[row] and epoch in by_epoch and end < before:
                 # From there on the leader had two records at an offset; which one a follower copied is not known.
                 cut = by_epoch[epoch].cut(end)
                 by_epoch[epoch] = cut.plus(_range(end, epoch, is_exact=False))
-                cut_count = max(count for each, count in by_term if each == epoch) + 1
-                cut = by_term[epoch, cut_count - 1].cut(end)
-                by_term[epoch, cut_count] = cut.plus(_range(end, epoch, is_exact=True))
+                own = by_term[epoch][-1].cut(end)
+                by_term[epoch].append(own.plus(_range(end, epoch, is_exact=True)))
             contents[broker].append(content)
         return _Contents(turns=turns, contents=contents, by_epoch=by_epoch, by_term=by_term)
 

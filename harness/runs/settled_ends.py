@@ -28,7 +28,9 @@ def disagreements(tables: Mapping[str, pa.Table], clock_error_ns: int = 0) -> It
     )
     if final.num_rows < 2:
         return
-    last = tables["records_read"].group_by("op_index").aggregate([("offset", "max")])
+    reads = tables["records_read"]
+    of_final = pc.is_in(reads.column("op_index"), value_set=final.column("op_index"))
+    last = reads.filter(of_final).group_by("op_index").aggregate([("offset", "max")])
     last_of = dict(
         zip(last.column("op_index").to_pylist(), last.column("offset_max").to_pylist(), strict=True)
     )
