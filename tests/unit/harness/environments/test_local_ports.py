@@ -32,8 +32,12 @@ def test_where_the_kernel_does_not_say_its_default_counts(outgoing: Path, text: 
     assert max(ports.listening_ports(50, None)) < ports.OUTGOING_FIRST
 
 
-def test_a_port_that_is_taken_is_not_chosen(outgoing: Path) -> None:
-    outgoing.write_text("10003 65535")
+def test_a_port_that_is_taken_is_not_chosen(
+    outgoing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Clusters of other tests choose ports above: of three that they may choose too, one is soon gone.
+    monkeypatch.setattr(ports, "FIRST", 7000)
+    outgoing.write_text("7003 65535")
     [free, other, taken] = ports.listening_ports(3, None)
     with socket.socket() as holder:
         holder.bind((ports.LOOPBACK, taken))
@@ -50,12 +54,15 @@ def test_consecutive_ports_begin_where_the_user_says(outgoing: Path) -> None:
     assert ports.listening_ports(1, first) == [first]
 
 
-def test_a_port_that_another_process_has_reserved_is_not_chosen(outgoing: Path) -> None:
+def test_a_port_that_another_process_has_reserved_is_not_chosen(
+    outgoing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A node that is down does not hold its port."""
-    outgoing.write_text("10100 65535")
+    monkeypatch.setattr(ports, "FIRST", 7100)
+    outgoing.write_text("7200 65535")
     code = (
         "import sys; from harness.environments.local import ports; from pathlib import Path;"
-        f"ports.OUTGOING = Path({str(outgoing)!r});"
+        f"ports.FIRST = 7100; ports.OUTGOING = Path({str(outgoing)!r});"
         "print(*ports.listening_ports(50, None), flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
