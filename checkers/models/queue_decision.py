@@ -20,14 +20,14 @@ enqueued before the instant are among those that have a limit by any later limit
 
 Equal values are told apart by pairing their enqueues with their dequeues. If a pairing is linearizable, so is the
 history. It is the only one that matters if equal operations never lie within one another (exchanging two of them
-otherwise puts them in order) and it is known which of them took effect. Otherwise the search decides.
+otherwise puts them in order) and it is known which of them took effect. Otherwise `queue_search` decides.
 
 Source: conditions 1 to 3 are Henzinger, Sezgin and Vafeiadis, "Aspect-oriented linearizability proofs" (2013). The
 treatment of `info` operations and of equal values is ours. `tests/property/model_brute_force.py` compares it with
 exhaustive search.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -36,10 +36,8 @@ import numpy.typing as npt
 
 from checkers.models.model import Decision
 from checkers.models.operation import INFO, Operation
+from checkers.models.queue_search import QueueSearch
 from checkers.models.values import frozen
-
-PAIRINGS = 9
-"""How many pairings of equal values are tried; each takes milliseconds."""
 
 Ranks = npt.NDArray[np.int64]
 
@@ -87,14 +85,27 @@ def decide_queue(operations: Sequence[Operation]) -> Decision | None:
     if decision is not None:
         return decision
     enqueues, dequeues = _by_value(operations)
-    is_certain = _is_certain(operations, enqueues, dequeues, begins, ends)
-    for order in range(1 if is_certain else PAIRINGS):
-        pairs = _pairing(enqueues, dequeues, begins, ends, order)
-        case = _case(operations, pairs, (begins, ends, infinite))
-        decision = _wrong_order(case) or _not_empty(case)
-        if decision is None:
-            return Decision(is_valid=True)
-    return decision if is_certain else None
+    pairs = _pairing(enqueues, dequeues, begins, ends)
+    case = _case(operations, pairs, (begins, ends, infinite))
+    decision = _wrong_order(case) or _not_empty(case)
+    if decision is None:
+        return Decision(is_valid=True)
+    if _is_certain(operations, enqueues, dequeues, begins, ends):
+        return decision
+    search = QueueSearch(operations, begins, ends, infinite)
+    is_linearizable = search.is_linearizable()
+    if is_linearizable is None:
+        return None
+    return Decision(is_valid=True) if is_linearizable else _without_place(operations, search)
+
+
+def _without_place(operations: Sequence[Operation], search: QueueSearch) -> Decision:
+    place = search.blocked()
+    sentence = (
+        f"{operations[place].text()} has no place in any order that a queue allows, "
+        "however equal values are told apart"
+    )
+    return Decision(is_valid=False, sentence=sentence, witnesses=(place,))
 
 
 def _by_value(
@@ -179,19 +190,15 @@ def _pairing(
     dequeues: dict[Hashable, list[int]],
     begins: list[int],
     ends: list[int],
-    order: int,
 ) -> dict[int, int]:
-    """Returns which enqueue every dequeue is paired with."""
-    keys: tuple[Callable[[int], tuple[int, int]], ...] = (
-        lambda place: (ends[place], begins[place]),
-        lambda place: (begins[place], ends[place]),
-        lambda place: (begins[place] + ends[place], begins[place]),
-    )
+    """Returns which enqueue every dequeue is paired with: those that complete first, with each other."""
+
+    def first_completed(places: list[int]) -> list[int]:
+        return sorted(places, key=lambda place: (ends[place], begins[place]))
+
     pairs: dict[int, int] = {}
     for value, places in dequeues.items():
-        given = sorted(enqueues[value], key=keys[order % 3])
-        taken = sorted(places, key=keys[order // 3])
-        pairs.update(zip(taken, given, strict=False))
+        pairs.update(zip(first_completed(places), first_completed(enqueues[value]), strict=False))
     return pairs
 
 

@@ -62,7 +62,7 @@ class QueueModel:
         return is_ok_dequeue and operation.output is None
 
     def decide(self, operations: Sequence[Operation]) -> Decision | None:
-        """Decides histories in which no value is enqueued twice."""
+        """Decides almost all histories; those with very many choices among equal values are left to the search."""
         return decide_queue(operations)
 
     def describe(self, state: Hashable) -> str:

@@ -1,9 +1,10 @@
-"""Decides histories of a set without a search, if nothing is removed and no element is added twice.
+"""Decides histories of a set without a search, if no element is added twice and none that is added is removed.
 
-Then every observation of an element states an order: an operation that saw the element took effect after its add,
-one that did not see it took effect before. Together with real time these are the edges of a graph. If the graph
-has no cycle, every topological order of it is a linearization; if it has one, no order can satisfy all of its
-edges. An `info` add is part of it only if some operation saw its element; otherwise it can be dropped.
+A remove of an element that is never added has no effect; with a result it is an observation. Every observation
+of an element states an order: an operation that saw the element took effect after its add, one that did not see
+it took effect before. Together with real time these are the edges of a graph. If the graph has no cycle, every
+topological order of it is a linearization; if it has one, no order can satisfy all of its edges. An `info` add
+is part of it only if some operation saw its element; otherwise it can be dropped.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -23,20 +24,23 @@ Node = tuple[str, int]
 def decide_set(operations: Sequence[Operation]) -> Decision | None:
     """Decides whether operations of one set are linearizable; None if this procedure does not apply to them."""
     adds: dict[Hashable, int] = {}
+    removed: set[Hashable] = set()
+    observers = []
     for place, one in enumerate(operations):
-        is_change = one.function == "add" and (one.outcome == INFO or one.output is not False)
-        if not is_change and one.function != "remove":
-            continue
-        element = frozen(one.input)
-        if one.function == "remove" or element in adds:
-            return None
-        adds[element] = place
-    changes = set(adds.values())
-    seen = {
-        place: _seen(one)
-        for place, one in enumerate(operations)
-        if place not in changes and one.outcome != INFO
-    }
+        if one.function == "remove" and _may_change(one):
+            removed.add(frozen(one.input))
+            if one.outcome != INFO and one.output is not None:
+                observers.append(place)
+        elif one.function == "add" and _may_change(one):
+            element = frozen(one.input)
+            if element in adds:
+                return None
+            adds[element] = place
+        elif one.outcome != INFO:
+            observers.append(place)
+    if removed & adds.keys():
+        return None
+    seen = {place: _seen(operations[place]) for place in observers}
     if len(seen) * len(adds) > EDGES_MAX:
         return None
     observed: set[Hashable] = set().union(*(present for present, _ in seen.values()))
@@ -52,6 +56,11 @@ def decide_set(operations: Sequence[Operation]) -> Decision | None:
         if operations[place].outcome != INFO or element in observed
     }
     return _decide(operations, certain, seen)
+
+
+def _may_change(operation: Operation) -> bool:
+    """Returns whether an add or a remove may have changed the set."""
+    return operation.outcome == INFO or operation.output is not False
 
 
 def _seen(operation: Operation) -> tuple[frozenset[Hashable], tuple[Hashable] | None]:

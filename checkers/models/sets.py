@@ -85,7 +85,7 @@ class SetModel:
         return operation.outcome == OK and operation.output is False
 
     def decide(self, operations: Sequence[Operation]) -> Decision | None:
-        """Decides histories in which nothing is removed and no element is added twice."""
+        """Decides histories in which no element is added twice, and none that is added is removed."""
         return decide_set(operations)
 
     def describe(self, state: Hashable) -> str:

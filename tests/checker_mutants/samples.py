@@ -5,11 +5,18 @@ import random
 import pytest
 
 from checkers.models import check_model, find_model
+from checkers.models.prepare import prepare
+from checkers.models.queue_decision import decide_queue
+from checkers.models.search import Budget, Search
 from harness.contracts.verdict import Validity
 from tests.property.brute_force import disagreements
 from tests.property.election_runs import wrong_verdicts
 from tests.property.model_brute_force import disagreement
-from tests.property.model_histories import is_linearizable, queue_history
+from tests.property.model_histories import (
+    equal_values_history,
+    is_linearizable,
+    queue_history,
+)
 from tests.property.transaction_histories import KINDS, history_of
 
 
@@ -43,3 +50,14 @@ def test_queues(part: int) -> None:
         history = queue_history(random.Random(f"sample/{number}"))
         result = check_model(history, find_model("queue"), time_limit_s=None)
         assert (result.validity == Validity.VALID) == is_linearizable("queue", history)
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_queues_of_equal_values(part: int) -> None:
+    queue = find_model("queue")
+    for number in range(part * 50, (part + 1) * 50):
+        history = equal_values_history(random.Random(f"sample/{number}"))
+        decision = decide_queue(history)
+        assert decision is not None
+        found = Search(queue, prepare(queue, history)).run(Budget(configurations_max=3_000))
+        assert found.is_linearizable in (None, decision.is_valid)

@@ -255,6 +255,33 @@ def queue_history(rng: random.Random) -> list[Operation]:
     ]
 
 
+def equal_values_history(rng: random.Random) -> list[Operation]:
+    """Returns up to 16 operations of a queue, of which many lie within others and have the same values."""
+    domain, span = rng.choice((1, 2, 2, 3, 4)), rng.choice((6, 12, 24, 40))
+    calls = []
+    for place in range(rng.randint(5, 16)):
+        function, given = random_call(rng, "queue", lambda: rng.randrange(domain))
+        begin = rng.randrange(span)
+        end = begin + rng.choice((0, 1, 2, 4, 8, 16))
+        is_info = rng.random() < 0.15
+        at = rng.uniform(begin, end) + rng.random() / 100
+        if is_info:
+            at = rng.choice((at, at + rng.randrange(8), float("inf")))
+        one = Operation(
+            process=place,
+            function=function,
+            input=given,
+            invoked_ns=begin,
+            completed_ns=None if is_info else end,
+            outcome="info" if is_info else "ok",
+        )
+        calls.append((one, at))
+    history = executed("queue", calls)
+    for _ in range(rng.choice((0, 1, 1, 2, 3))):
+        history = corrupted(rng, "queue", history)
+    return history
+
+
 def corrupted(rng: random.Random, name: str, history: list[Operation]) -> list[Operation]:
     """Returns the history with one result replaced by another one that could occur; the same if none can be."""
     places = [

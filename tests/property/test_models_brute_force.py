@@ -7,10 +7,14 @@ from dataclasses import dataclass, replace
 import pytest
 
 from checkers.models import Decision, Model, Operation, check_model, find_model
+from checkers.models.prepare import prepare
+from checkers.models.queue_decision import decide_queue
+from checkers.models.search import Budget, Search
 from harness.contracts.verdict import Validity
 from tests.property.model_brute_force import NAMES, disagreement
 from tests.property.model_histories import (
     corrupted,
+    equal_values_history,
     is_linearizable,
     large_history,
     queue_history,
@@ -48,6 +52,24 @@ def test_queues_with_wrong_empty_and_unknown_dequeues(chunk: int) -> None:
         verdicts.append(expected)
     assert verdicts.count(True) > 200
     assert verdicts.count(False) > 200
+
+
+@pytest.mark.parametrize(
+    "chunk", [0, *(pytest.param(chunk, marks=pytest.mark.long) for chunk in range(1, 10))]
+)
+def test_queues_of_equal_values_get_the_verdict_of_the_search(chunk: int) -> None:
+    queue = find_model("queue")
+    verdicts = []
+    for number in range(chunk * 400, (chunk + 1) * 400):
+        history = equal_values_history(random.Random(f"equal/{number}"))
+        decision = decide_queue(history)
+        assert decision is not None
+        found = Search(queue, prepare(queue, history)).run(Budget(configurations_max=3_000))
+        if found.is_linearizable is not None:
+            assert decision.is_valid == found.is_linearizable, f"history {number}: {history}"
+            verdicts.append(decision.is_valid)
+    assert verdicts.count(True) > 150
+    assert verdicts.count(False) > 50
 
 
 @dataclass(frozen=True)
@@ -133,8 +155,7 @@ def test_the_order_of_rows_and_the_unit_of_time_change_no_verdict(name: str) -> 
     [
         *((name, domain) for name in ("register", "cas-register") for domain in (5, 30, None)),
         ("key-value", 5),
-        ("queue", None),
-        ("set", 5),
+        *((name, domain) for name in ("queue", "set") for domain in (5, 30, None)),
     ],
 )
 def test_large_linearizable_histories_are_valid_within_a_deterministic_limit(
@@ -147,6 +168,20 @@ def test_large_linearizable_histories_are_valid_within_a_deterministic_limit(
             history, find_model(name), time_limit_s=None, configurations_max=30_000
         )
         assert result.validity == Validity.VALID, f"history {number}: {result.sentence}"
+
+
+@pytest.mark.parametrize(("name", "domain"), [("queue", 5), ("queue", 30), ("set", None)])
+def test_large_corrupted_histories_are_decided_without_a_search(
+    name: str, domain: int | None
+) -> None:
+    verdicts = set()
+    for number in range(8):
+        rng = random.Random(f"corrupted/{name}/{number}")
+        history = corrupted(rng, name, large_history(rng, name, domain=domain))
+        result = check_model(history, find_model(name), time_limit_s=None, configurations_max=1)
+        assert result.validity != Validity.UNKNOWN, f"history {number}: {result.sentence}"
+        verdicts.add(result.validity)
+    assert Validity.INVALID in verdicts
 
 
 @pytest.mark.parametrize("number", [1409, 1416, 2442])
