@@ -5,7 +5,7 @@
 A swarm of a built-in experiment runs as a user would run it. Its processor time (`getrusage` of the command and of
 everything that it started) is compared with the sum of `cpu_s` of its rows, which is that of the simulations
 alone. The rest is starting Python and Arrow, judging, storing failing runs, passing rows, and the result with its
-page.
+page. How many runs an hour has is counted in wall time, with the start and the result.
 
 The peak memory of the driver (`VmHWM` of the command itself, without its workers) is read when 10, 50 and 100 % of
 the rows are written. It must not grow with the number of runs: between the first two readings the driver may only
@@ -50,7 +50,9 @@ def main() -> int:
         words += ["--seeds", str(arguments.runs), "--results", folder, "--quiet"]
         words += ["--profile", arguments.profile, "--no-spark"]
         words += ["--jobs", str(arguments.jobs)] if arguments.jobs else []
+        began = time.monotonic()
         code, peaks_mb = _run(words, Path(folder), arguments.runs)
+        wall_s = time.monotonic() - began
         rows = _Rows(Path(folder))
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = used.ru_utime + used.ru_stime
@@ -64,6 +66,7 @@ def main() -> int:
                 "exit_code": code,
                 "runs": rows.count,
                 "failing": rows.failing,
+                "runs_per_hour": round(3600 * rows.count / wall_s, -2),
                 "cpu_s": round(cpu_s, 1),
                 "simulated_s": round(rows.simulated_s, 1),
                 "outside": round(outside, 3),

@@ -2,7 +2,8 @@
 
     python -m benchmarks.bench_scenario
 
-The standard scenario is 60 s of virtual time with 100 produces/s, 100 polls/s and ten faults, without checks.
+The standard scenario (`standard.toml`) is 60 s of virtual time with 100 produces/s, 100 polls/s and ten faults,
+without checks.
 CPU seconds of this process, after a short warm-up run; checks, Parquet and the report are not in it.
 
 `--without monitors contents` leaves out what watches a run: the invariant monitors, and the hash of the contents
@@ -12,46 +13,18 @@ of messages. So it shows what they cost.
 import argparse
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import harness.simulation.network
 import harness.simulation.pipe
-from harness.runs.experiment import ClusterConfig, Experiment, TopicConfig
+from harness.runs.experiment import ClusterConfig, Experiment
+from harness.runs.experiment_file import load
 from harness.runs.result import RunResult
 from harness.runs.simulated import simulate
-from nemesis.fault import Fault
 from workloads.append_config import AppendConfig
 
-STANDARD_FAULTS = (
-    Fault(id="f0", fault="isolate", targets=("isr_follower:t-0",), at_ms=4000, for_ms=3000),
-    Fault(id="f1", fault="kill", targets=("isr_follower:t-0",), at_ms=10000, for_ms=2000),
-    Fault(id="f2", fault="power", targets=("leader:t-0",), at_ms=15000, for_ms=2000),
-    Fault(id="f3", fault="pause", targets=("leader:t-0",), at_ms=21000, for_ms=1500),
-    Fault(id="f4", fault="isolate", targets=("active_controller",), at_ms=26000, for_ms=2000),
-    Fault(id="f5", fault="stop", targets=("one",), at_ms=31000, for_ms=2000),
-    Fault(id="f6", fault="cut", targets=("leader:t-0", "follower:t-0"), at_ms=36000, for_ms=3000),
-    Fault(id="f7", fault="power", targets=("isr_follower:t-0",), at_ms=42000, for_ms=2000),
-    Fault(id="f8", fault="kill", targets=("leader:t-0",), at_ms=48000, for_ms=2000),
-    Fault(id="f9", fault="isolate", targets=("leader:t-0",), at_ms=54000, for_ms=2000),
-)
-
-
-def standard_experiment() -> Experiment:
-    """Returns the standard scenario of the project's throughput targets."""
-    return Experiment(
-        name="standard",
-        timings="kafka",
-        weather="light",
-        duration_ms=60000,
-        topic=TopicConfig(),
-        workload=AppendConfig(
-            processes=8,
-            appends_per_s=100,
-            polls_per_s=100,
-            latests_per_s=0,
-            request_timeout_ms=3000,
-        ),
-        schedule=STANDARD_FAULTS,
-    )
+STANDARD = Path(__file__).with_name("standard.toml")
+"""The standard scenario of the project's throughput targets."""
 
 
 def timed(experiment: Experiment, seed: int) -> tuple[float, RunResult]:
@@ -72,7 +45,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--without", nargs="+", choices=["monitors", "contents"], default=[])
     left_out = parser.parse_args().without
-    standard = replace(standard_experiment(), check_invariants="monitors" not in left_out)
+    standard = load(STANDARD, on="simulation")
+    standard = replace(standard, check_invariants="monitors" not in left_out)
     if "contents" in left_out:
         without_contents()
     timed(replace(standard, duration_ms=2000, schedule=()), 1)
