@@ -57,12 +57,10 @@ class Side:
     """The enqueues, or the dequeues with a value, in the order of their completions.
 
     Attributes:
-        places: Their positions in the history.
         begins, ends: Ranks of their invocations and completions; a last end, after all of them, is infinite.
         of_value: Their indices, by value.
     """
 
-    places: tuple[int, ...]
     begins: tuple[int, ...]
     ends: tuple[int, ...]
     of_value: dict[Hashable, tuple[int, ...]]
@@ -121,7 +119,7 @@ class QueueSearch:
     dequeues: Side = field(init=False)
     infos: list[int] = field(init=False)
     empties: list[int] = field(init=False)
-    farthest: int = -1
+    farthest: int = 0
 
     def __post_init__(self) -> None:
         """Sorts the operations."""
@@ -146,7 +144,6 @@ class QueueSearch:
             value = frozen(getattr(self.operations[place], field_name))
             of_value.setdefault(value, []).append(index)
         return Side(
-            tuple(places),
             tuple(self.begins[place] for place in places),
             (*(self.ends[place] for place in places), self.infinite),
             {value: tuple(indices) for value, indices in of_value.items()},
@@ -165,7 +162,7 @@ class QueueSearch:
             state, removals = advanced
             if self._is_whole(state):
                 return True
-            before = visited.setdefault(state[:2], [])
+            before = visited.setdefault((state.enqueues, state.dequeues), [])
             if any(state.empties | empties == empties for empties in before):
                 continue
             before.append(state.empties)
@@ -215,7 +212,7 @@ class QueueSearch:
                 if is_dequeue_next and is_enqueue_next:
                     state = self._removed(state, enqueues[0], dequeues[0])
                     break
-                removals += product(enqueues, dequeues)
+                removals += product(dequeues, enqueues)
             else:
                 return state, removals
 
@@ -250,8 +247,8 @@ class QueueSearch:
         )
 
     def _next(self, state: State, removals: list[tuple[int, int]]) -> list[State]:
-        removals.sort(key=lambda pair: (pair[1], pair[0]))
-        return [self._removed(state, *pair) for pair in removals]
+        """Returns what follows each of these removals; the dequeue that completes first comes first."""
+        return [self._removed(state, enqueue, dequeue) for dequeue, enqueue in sorted(removals)]
 
     def _unknown(self, state: State) -> Iterator[State]:
         """Yields what follows if an `info` dequeue removes the enqueue that completes first."""
@@ -260,7 +257,7 @@ class QueueSearch:
         if state.infos == len(self.infos) or self.enqueues.ends[first] == self.infinite:
             return
         begins = self.infos[state.infos], self.enqueues.begins[first]
-        if max(begins) <= limit and self._is_spare(state, first):
+        if max(begins) <= limit:
             yield State(
                 state.enqueues | 1 << first,
                 state.dequeues,
@@ -268,14 +265,6 @@ class QueueSearch:
                 state.empties,
                 max(state.latest, *begins),
             )
-
-    def _is_spare(self, state: State, enqueue: int) -> bool:
-        """Returns whether dequeues return the value of an enqueue less often than it is left."""
-        value = frozen(self.operations[self.enqueues.places[enqueue]].input)
-        given = self.enqueues.of_value[value]
-        taken = self.dequeues.of_value.get(value, ())
-        left = sum(not state.enqueues >> index & 1 for index in given)
-        return left > sum(not state.dequeues >> index & 1 for index in taken)
 
 
 def _first_left(taken: int) -> int:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from checkers.models import Operation
+from checkers.models import Operation, queue_search
+from checkers.models.queue_decision import decide_queue
 from harness.contracts.verdict import Validity
 from tests.unit.checkers.model_operations import check, dequeue, enqueue, is_valid
 
@@ -140,3 +141,71 @@ def test_a_dequeue_without_a_result_may_have_taken_the_first_of_two_equal_values
     )
     assert not is_valid("queue", *history)
     assert is_valid("queue", *history, dequeue(None, 0, None))
+
+
+# Equal values of which one operation lies within the other: which of them is which is not known.
+
+
+def test_a_queue_between_two_equal_values_may_have_been_empty() -> None:
+    assert is_valid(
+        "queue",
+        enqueue(0, 0, 4),
+        dequeue(None, 1, 7),
+        enqueue(0, 2, 8),
+        dequeue(0, 3, 11),
+        dequeue(None, 5, 6),
+        dequeue(0, 9, 10),
+    )
+
+
+def test_a_queue_that_was_empty_in_one_order_only() -> None:
+    assert is_valid(
+        "queue",
+        dequeue(None, 0, None),
+        enqueue(2, 1, 18),
+        enqueue(1, 2, 4),
+        enqueue(1, 3, 11),
+        dequeue(2, 5, 8),
+        enqueue(2, 6, None),
+        enqueue(2, 7, 9),
+        dequeue(None, 10, 16),
+        dequeue(2, 12, 14),
+        dequeue(2, 13, 19),
+        enqueue(2, 15, 17),
+    )
+
+
+NESTED = (
+    enqueue("x", 0, 20),
+    enqueue("x", 1, 2),
+    enqueue("y", 3, 4),
+    dequeue("y", 7, 8),
+)
+"""The inner x was enqueued before y, the outer one perhaps after it."""
+
+
+def test_the_dequeue_without_a_place_among_equal_values_is_named() -> None:
+    assert is_valid("queue", *NESTED, dequeue("x", 5, 6), dequeue("x", 9, 10))
+    result = check("queue", *NESTED, dequeue("x", 9, 12), dequeue("x", 10, 11))
+    assert result.validity == Validity.INVALID
+    assert result.partitions[0].blocked == (3,)
+    assert "has no place in any order that a queue allows, however equal values are told apart" in (
+        result.sentence
+    )
+
+
+def test_a_dequeue_that_found_nothing_has_no_place_among_equal_values() -> None:
+    history = (*NESTED, dequeue("x", 5, 6), dequeue("x", 30, 31))
+    assert is_valid("queue", *history, dequeue(None, 9, 10))
+    result = check("queue", *history, dequeue(None, 9, 10), dequeue(None, 21, 22))
+    assert result.partitions[0].blocked == (7,)
+
+
+def test_too_many_choices_among_equal_values_are_left_to_the_search_of_operations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history = (*NESTED, dequeue("x", 9, 12), dequeue("x", 10, 11))
+    assert decide_queue(history) is not None
+    monkeypatch.setattr(queue_search, "STATES_MAX", 1)
+    assert decide_queue(history) is None
+    assert not is_valid("queue", *history)

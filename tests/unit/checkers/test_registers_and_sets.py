@@ -256,3 +256,13 @@ def test_removed_elements_are_absent() -> None:
     assert is_valid("set", *history, op("contains", 1, False, 5, 6))
     assert not is_valid("set", *history, op("contains", 1, True, 5, 6))
     assert not is_valid("set", *history, op("add", 1, False, 5, 6), op("read", None, [], 7, 8))
+
+
+def test_a_remove_of_an_element_that_nobody_adds_is_an_observation() -> None:
+    added = op("add", 1, None, 1, 2)
+    history = (added, op("remove", 2, None, 1, 2), op("remove", 2, None, 3, None, "info"))
+    assert is_valid("set", *history, op("remove", 2, False, 5, 6), op("read", None, [1], 7, 8))
+    assert not is_valid("set", *history, op("read", None, [], 7, 8))
+    result = check("set", *history, op("remove", 2, True, 5, 6), op("read", None, [1], 7, 8))
+    assert result.validity == Validity.INVALID
+    assert "saw the element 2, which was never added" in result.sentence
