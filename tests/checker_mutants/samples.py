@@ -15,6 +15,7 @@ from tests.property.model_brute_force import disagreement
 from tests.property.model_histories import (
     equal_values_history,
     is_linearizable,
+    large_history,
     queue_history,
 )
 from tests.property.transaction_histories import KINDS, history_of
@@ -61,3 +62,8 @@ def test_queues_of_equal_values(part: int) -> None:
         assert decision is not None
         found = Search(queue, prepare(queue, history)).run(Budget(configurations_max=3_000))
         assert found.is_linearizable in (None, decision.is_valid)
+
+
+def test_a_large_queue_is_decided_within_the_limit_on_states() -> None:
+    history = large_history(random.Random("sample/4"), "queue", domain=30, think=0.0)
+    assert decide_queue(history) is not None
