@@ -49,9 +49,8 @@ def test_a_port_that_is_taken_is_not_chosen(
             ports.listening_ports(1, taken)
 
 
-def test_consecutive_ports_begin_where_the_user_says(outgoing: Path) -> None:
-    first = max(ports.listening_ports(1, None)[0] - 3, ports.FIRST)
-    assert ports.listening_ports(1, first) == [first]
+def test_consecutive_ports_begin_where_the_user_says() -> None:
+    assert ports.listening_ports(3, 7300) == [7300, 7301, 7302]
 
 
 def test_a_port_that_another_process_has_reserved_is_not_chosen(
