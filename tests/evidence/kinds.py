@@ -29,8 +29,6 @@ SEED = 20
 EXAMPLES = ("cluster-changes", "one-isolated-follower", "power-cuts", "all-faults")
 EXAMPLES_WITH_GROUPS = ("consumer-group",)
 LONG_EXAMPLE = "long-all-faults"
-KNOWN_ANOMALIES = {"divergent-replicas", "stuck"}
-KNOWN_VIOLATION = "INV-4"
 KNOWN_FINDING = (
     "invalid on a posix-strict disk only (docs/findings/recovery-keeps-truncated-records.md)"
 )
@@ -138,12 +136,7 @@ def _add_swarm(cases: Cases, name: str, first: int, count: int) -> None:
             cases.unknown[reason] = cases.unknown.get(reason, 0) + 1
         elif row["verdict"] != "valid" or row["violations"] or row["error"]:
             ids = [one["id"] for one in row["anomalies"] if one["judgement"] == "forbidden"]
-            is_known = (
-                bool(KNOWN_ANOMALIES & set(ids))
-                or KNOWN_VIOLATION in str(row["violations"])
-                or _records_came_back(name, row["seed"])
-            )
-            if is_known and _has_no_finding_on_ext4(name, row["seed"]):
+            if _records_came_back(name, row["seed"]) and _has_no_finding_on_ext4(name, row["seed"]):
                 reason = f"{name}: {KNOWN_FINDING}"
                 cases.unknown[reason] = cases.unknown.get(reason, 0) + 1
                 continue
@@ -153,19 +146,19 @@ def _add_swarm(cases: Cases, name: str, first: int, count: int) -> None:
 
 
 def _records_came_back(name: str, seed: int) -> bool:
-    """Whether a replica of an example loaded a log that is longer than it had been since its last truncation."""
+    """Whether a replica of an example loaded a log that ends where it had once been cut off."""
     planned = experiment_file.load(ROOT / f"examples/{name}.toml", on="simulation")
     result = simulate(resolve(planned, seed)[0], seed)
-    longest: dict[tuple[int, str, int], int] = {}
+    ends: dict[tuple[int, str, int], int] = {}
+    cut_off: dict[tuple[int, str, int], set[int]] = {}
     for row in result.tables["replica_states"].to_pylist():
         replica = (row["broker"], row["topic"], row["partition"])
         end = row["log_end_offset"]
-        if row["cause"] == "truncate":
-            longest[replica] = end
-        elif row["cause"] == "load" and end > longest.pop(replica, end):
+        if row["cause"] == "truncate" and replica in ends:
+            cut_off.setdefault(replica, set()).add(ends[replica])
+        elif row["cause"] == "load" and end in cut_off.get(replica, ()):
             return True
-        elif replica in longest:
-            longest[replica] = max(longest[replica], end)
+        ends[replica] = end
     return False
 
 
