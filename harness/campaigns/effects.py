@@ -96,7 +96,8 @@ class CampaignEffects:
         if row["error"]:
             return
         self._runs += 1
-        if row.get("tested_nothing"):
+        # A run that found something has tested something.
+        if row.get("tested_nothing") and row["verdict"] != Validity.INVALID:
             self._tested_nothing.add(row["seed"])
         # Rows of earlier versions lack these keys: such a run is unknown for a reason that is not known.
         for name, took_effect in row.get("fault_families", {}).items():

@@ -132,6 +132,8 @@ def load_plan(directory: Path) -> CampaignPlan:
     if data.get("schema") != PLAN_SCHEMA:
         raise HistoryError(f"{path} is not a campaign's plan of schema {PLAN_SCHEMA}")
     try:
+        if not data["arms"]:
+            raise ValueError("it has no arms")
         return CampaignPlan(
             kind=str(data["kind"]),
             arms={
@@ -141,9 +143,21 @@ def load_plan(directory: Path) -> CampaignPlan:
             first_seed=int(data["first_seed"]),
             vary=str(data["vary"]),
             keep_failing=int(data["keep_failing"]),
-            guided=float(data.get("guided", 0.0)),
+            guided=share_of(data),
             started=str(data["started"]),
             code=str(data["code"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
         raise HistoryError(f"{path} is damaged: {error}") from None
+
+
+def share_of(data: Mapping[str, Any]) -> float:
+    """Returns which share of the runs of a stored plan is mutated; 0 in plans of earlier versions.
+
+    Raises:
+        ValueError: It is no share.
+    """
+    share = float(data.get("guided", 0.0))
+    if not 0 <= share <= 1:
+        raise ValueError(f"guided is {share:g}, which is no share from 0 to 1")
+    return share

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from harness.campaigns.files import ROWS_FILE
-from harness.errors import HarnessFailure, UsageError
+from harness.errors import HarnessFailure, HistoryError, UsageError
 
 SYNC_INTERVAL_S = 1.0
 """An fsync per run would cost more than some runs; one per second loses at most a second to a power failure."""
@@ -57,6 +57,7 @@ class RowLog:
 
     Raises:
         UsageError: Another process is running this campaign, or the file cannot be opened.
+        HistoryError: A row lacks what `notice` needs.
     """
 
     def __init__(self, directory: Path, notice: Callable[[Row], None] = lambda _: None) -> None:
@@ -76,7 +77,11 @@ class RowLog:
             raise UsageError(
                 f"another process is running the campaign {directory}; wait until it ends, or stop it"
             ) from None
-        self._end = self._recover(notice)
+        try:
+            self._end = self._recover(notice)
+        except BaseException:
+            os.close(self._file)
+            raise
 
     def __enter__(self) -> "RowLog":
         return self
@@ -153,7 +158,13 @@ class RowLog:
                     os.ftruncate(self._file, end)
                     break
                 self._add(row, end)
-                notice(row)
+                try:
+                    notice(row)
+                except (KeyError, TypeError, ValueError, AttributeError) as error:
+                    raise HistoryError(
+                        f"{self.path}: the row of seed {row['seed']} of {row['arm']} is damaged"
+                        f" ({type(error).__name__}: {error}); delete the row to repeat its run"
+                    ) from None
                 end += len(line)
         return end
 

@@ -199,28 +199,28 @@ def _run(options: argparse.Namespace, plan: "SearchPlan", directory: Path, worke
 
 
 def _parts(result: Mapping[str, Any]) -> "Iterator[RenderableType]":
+    from harness.defects.search import ORACLES
     from results.report.defect_search import cell_words, summary_sentences
     from results.tables import line, table
 
     yield table(
-        ("id", "name", "profile", "monitor", "clients", "what was seen"),
+        ("id", "name", "profile", *ORACLES, "what was seen"),
         [
             (
                 one["id"],
                 one["name"],
                 one["profile"],
-                cell_words(one["monitor"]),
-                cell_words(one["clients"]),
-                next((o["what"] for o in (one["clients"], one["monitor"]) if o and o["what"]), ""),
+                *(cell_words(one[oracle]) for oracle in ORACLES),
+                next((found["what"] for found in _found_in(one)), ""),
             )
             for one in result["defects"]
         ],
-        right=("monitor", "clients"),
+        right=ORACLES,
         folding={"what was seen"},
     )
     yield line("")
     yield line(
-        "runs until each oracle found the defect; > N: not found in N runs; -: it cannot see it"
+        "runs until each oracle found the defect; > N: not found in N runs; -: it cannot see it; …: ended before"
     )
     for sentence in summary_sentences(result):
         yield line(sentence)
@@ -228,3 +228,10 @@ def _parts(result: Mapping[str, Any]) -> "Iterator[RenderableType]":
         yield line(f"  with the defect off: {one['what']}: {one['command']}")
     for one in result["errors"]:
         yield line(f"  {one['error']}: {one['command']}")
+
+
+def _found_in(defect: Mapping[str, Any]) -> "Iterator[Mapping[str, Any]]":
+    """Yields what the oracles found, what clients saw first."""
+    for oracle in ("clients", "stuck", "monitor"):
+        if defect[oracle] and defect[oracle]["what"]:
+            yield defect[oracle]

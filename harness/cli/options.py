@@ -222,8 +222,8 @@ def add_guided_option(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=GUIDED_SHARE,
         metavar="SHARE",
-        help="let this share of the runs, in percent, be mutations of runs that reached something new (default: "
-        f"{GUIDED_SHARE} if given without SHARE, otherwise none)",
+        help="from the 33rd run on, let this share of the runs, in percent, be mutations of runs that reached "
+        f"something new (default: {GUIDED_SHARE} if given without SHARE, otherwise none)",
     )
 
 

@@ -284,7 +284,8 @@ OUTPUTS: Mapping[str, tuple[Form, ...]] = {
             {
                 "defects": ("array", "one object per defect, with what each oracle needed"),
                 "found": ("integer", "number of defects that were found"),
-                "found_by_clients": ("integer", "number of defects that clients alone found"),
+                "found_by_clients": ("integer", "number of defects found by what clients saw"),
+                "found_by_stuck": ("integer", "number of others found because clients were stuck"),
                 "harmful": ("integer", "number of defects that do clients harm"),
                 "unknown_reasons": (
                     "array",

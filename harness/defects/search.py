@@ -25,8 +25,14 @@ from harness.runs.promises import promises_of
 from results.store import write_json
 from system_under_test.defects import DEFECTS
 
-FOUND, LIMIT, UNFINISHED = "found", "limit", "unfinished"
-"""How the search of an arm ended; `LIMIT`: nothing was found within its limits."""
+FOUND, LIMIT, UNFINISHED, ENDED = "found", "limit", "unfinished", "ended"
+"""How the search of an arm ended; `LIMIT`: nothing was found within its limits. `ENDED`: the other oracle of the
+same runs found the defect first."""
+STUCK = "stuck"
+"""The oracle that sees clients make no progress, and the anomaly; it judges the runs in which clients decide."""
+ONLY_STUCK = frozenset({"L"})
+"""The harm of defects that only keep clients from working (`system_under_test.defects.LETTERS`)."""
+ORACLES = (MONITOR, CLIENTS, STUCK)
 NOT_SEEN_BY_CLIENTS = frozenset(
     {"invariant-broken", "divergent-replicas", "high-watermark-regression"}
 )
@@ -350,20 +356,24 @@ def run_search(
 
 
 def result_of(plan: SearchPlan, search: Search, mutants: SearchedMutants) -> dict[str, Any]:
-    """Returns what is known: `defects` by oracle, `wrong`, `errors`, `unknown_reasons`, and the sums."""
+    """Returns what is known: `defects` by oracle (`ORACLES`), `wrong`, `errors`, `unknown_reasons`, and sums."""
     command = mutants.command
 
     def of_oracle(defect: str, oracle: str) -> dict[str, Any] | None:
-        hunt = search.hunts.get(f"{defect} {oracle}")
-        if hunt is None:
+        hunt = search.hunts.get(f"{defect} {MONITOR if oracle == MONITOR else CLIENTS}")
+        is_blind = oracle == CLIENTS and ONLY_STUCK.issuperset(DEFECTS[defect].anomalies)
+        if hunt is None or is_blind:
             return None
-        found = hunt.found
+        found, status = hunt.found, hunt.status
+        what = "" if found is None else _seen_as(oracle, found.what)
+        if found is not None and not what:
+            found, status = None, ENDED
         return {
-            "status": hunt.status,
+            "status": status,
             "runs": hunt.runs,
             "cpu_s": round(hunt.cpu_s, 3),
             "seed": None if found is None else found.seed,
-            "what": "" if found is None else found.what,
+            "what": what,
             "command": "" if found is None else command(hunt.arm.name, found.seed),
         }
 
@@ -375,6 +385,7 @@ def result_of(plan: SearchPlan, search: Search, mutants: SearchedMutants) -> dic
             "profile": DEFECTS[name].profile,
             MONITOR: of_oracle(name, MONITOR),
             CLIENTS: of_oracle(name, CLIENTS),
+            STUCK: of_oracle(name, STUCK),
         }
         for name in names
     ]
@@ -387,9 +398,12 @@ def result_of(plan: SearchPlan, search: Search, mutants: SearchedMutants) -> dic
         "guided": plan.guided,
         "runs": search.done,
         "defects": defects,
-        "harmful": sum(one[CLIENTS] is not None for one in defects),
-        "found": sum(_is_found(one[MONITOR]) or _is_found(one[CLIENTS]) for one in defects),
+        "harmful": sum(one[STUCK] is not None for one in defects),
+        "found": sum(any(_is_found(one[name]) for name in ORACLES) for one in defects),
         "found_by_clients": sum(_is_found(one[CLIENTS]) for one in defects),
+        "found_by_stuck": sum(
+            _is_found(one[STUCK]) and not _is_found(one[CLIENTS]) for one in defects
+        ),
         "unknown_reasons": list(search.effects.unknown_reasons),
         "unfinished": sum(hunt.status == UNFINISHED for hunt in search.hunts.values()),
         "wrong": [
@@ -401,6 +415,13 @@ def result_of(plan: SearchPlan, search: Search, mutants: SearchedMutants) -> dic
             for arm, seed, error in search.errors
         ],
     }
+
+
+def _seen_as(oracle: str, what: str) -> str:
+    """Returns the part of what a run showed that is for an oracle."""
+    if oracle == MONITOR:
+        return what
+    return ", ".join(one for one in what.split(", ") if (one == STUCK) == (oracle == STUCK))
 
 
 def _is_found(oracle: Any) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.campaigns.files import PLAN_FILE, SEARCH
-from harness.campaigns.plan import store_durably
+from harness.campaigns.plan import share_of, store_durably
 from harness.defects.table import GROUP_FAULTS, TRANSACTION_DEFECTS
 from harness.errors import HistoryError
 from harness.runs import experiment_file as experiments
@@ -187,6 +187,14 @@ def load_search(directory: Path) -> SearchPlan:
         ]
         if unknown := [arm.defect for arm in arms if arm.defect and arm.defect not in DEFECTS]:
             raise HistoryError(f"{path} names a defect that does not exist: {unknown[0]}")
+        names = {arm.name for arm in arms if arm.oracle == OFF}
+        for arm in arms:
+            if arm.oracle not in (MONITOR, CLIENTS, OFF):
+                raise ValueError(f"{arm.name} has the oracle {arm.oracle!r}")
+            if arm.oracle != OFF and arm.off not in names:
+                raise ValueError(f"{arm.name} names the arm {arm.off!r}, which does not exist")
+        if min(int(data["runs"]), int(data["first_seed"])) < 0 or not float(data["cpu_s"]) > 0:
+            raise ValueError("runs, cpu_s or first_seed is below what a search can have")
         return SearchPlan(
             arms={arm.name: arm for arm in arms},
             runs=int(data["runs"]),
@@ -194,7 +202,7 @@ def load_search(directory: Path) -> SearchPlan:
             first_seed=int(data["first_seed"]),
             started=str(data["started"]),
             code=str(data["code"]),
-            guided=float(data.get("guided", 0.0)),
+            guided=share_of(data),
         )
     except FileNotFoundError:
         raise HistoryError(f"{directory} is not a campaign: it has no {PLAN_FILE}") from None

@@ -11,7 +11,7 @@ Every key has a random stream of its own, so a key more or less changes no other
 values of the file. The resolved experiment has no space; it is what runs, what is stored and what is replayed.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
 from math import exp, log
 from random import Random
@@ -35,6 +35,7 @@ StreamOf: TypeAlias = Callable[[str], Random]
 
 _FROM, _TO = "from", "to"
 _ONLY_SIMULATED = ("weather", "cluster.disk")
+_BOUNDS = frozenset((*BOUNDED_BY, *BOUNDED_BY.values()))
 
 
 def read_space(data: Any) -> dict[str, Any]:
@@ -58,6 +59,12 @@ def _read_draws(key: str, value: Any) -> Draws:
     if key not in DRAWN_SCALARS and (table not in DRAWN_TABLES or not rest):
         known = [*DRAWN_SCALARS, *(f"{name}.KEY" for name in DRAWN_TABLES)]
         raise UsageError(unknown_name("key of a space", key, known))
+    given = value.values() if isinstance(value, Mapping) else value
+    if key in _BOUNDS and isinstance(given, Iterable):
+        # They are compared with one another before the experiment is made, which checks all other values.
+        wrong = next((one for one in given if type(one) is not int), None)
+        if wrong is not None:
+            raise UsageError(f'space."{key}" has the value {wrong!r}, which is no whole number')
     if isinstance(value, list | tuple) and value:
         return tuple(_frozen(one) for one in value)
     if isinstance(value, Mapping) and set(value) == {_FROM, _TO}:
@@ -147,9 +154,6 @@ def extremes(space: Space, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 possible = _within(key, space[key], least, most)
                 drawn[key] = _nth(possible, index, low=low, is_bound=key in _BOUNDS)
             yield drawn
-
-
-_BOUNDS = frozenset((*BOUNDED_BY, *BOUNDED_BY.values()))
 
 
 def _in_order(space: Space) -> list[str]:

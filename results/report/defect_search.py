@@ -10,6 +10,7 @@ STATUS_WORDS = {
     "found": "found",
     "limit": "not found within the limits",
     "unfinished": "the search ended before its limits",
+    "ended": "the other oracle of the same runs found it first",
 }
 
 
@@ -30,8 +31,8 @@ def summary_sentences(result: Mapping[str, Any]) -> list[str]:
     """Returns what a search found, in sentences."""
     number = len(result["defects"])
     sentences = [
-        f"{result['found']} of {number} defects found in {result['runs']} runs; by clients alone "
-        f"{result['found_by_clients']} of the {result['harmful']} that do clients harm"
+        f"{result['found']} of {number} defects found in {result['runs']} runs; of the {result['harmful']} that "
+        f"do clients harm, {result['found_by_clients']} by what clients saw{_because_stuck(result)}"
     ]
     # Searches of earlier versions were not guided.
     if share := result.get("guided", 0.0):
@@ -47,6 +48,13 @@ def summary_sentences(result: Mapping[str, Any]) -> list[str]:
     if result["errors"]:
         sentences.append(f"runs that the harness could not finish: {len(result['errors'])}")
     return sentences
+
+
+def _because_stuck(result: Mapping[str, Any]) -> str:
+    # Searches of earlier versions counted both together.
+    if "found_by_stuck" not in result:
+        return ""
+    return f" and {result['found_by_stuck']} only because they were stuck"
 
 
 def build_search_report(path: Path, result: Mapping[str, Any], command: str) -> Path:

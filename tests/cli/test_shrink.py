@@ -116,6 +116,13 @@ def test_a_scenario_is_refused(
     assert "scripted scenario 'last-replica-standing:V3b'" in reason
 
 
+def test_attempts_without_a_world_are_refused(
+    capsys: pytest.CaptureFixture[str], losing: Path, tmp_path: Path
+) -> None:
+    reason = refused(capsys, "shrink", losing, "--attempts", 2, "--results", tmp_path)
+    assert "name it with --on" in reason
+
+
 def test_a_finding_that_the_run_does_not_have_is_refused(
     capsys: pytest.CaptureFixture[str], losing: Path, tmp_path: Path
 ) -> None:

@@ -3,15 +3,15 @@
 Every step tries a list of smaller trials in order and continues with the first that shows the finding:
 
 1. faults after the decisive moment go, and the main phase ends soon after it;
-2. delta debugging (Zeller's ddmin) over the faults that are left;
+2. delta debugging (Zeller's ddmin) over the faults that are left, and 1 once more;
 3. the configuration: weather, special settings, topics and partitions, nodes;
 4. each fault: fewer targets and parameters, no random choice, healed sooner, an earlier occurrence of its event
    and a shorter delay after it, sooner after the fault before;
 5. numbers, by bisection: duration, clients, rates of operations.
 
-The steps repeat until nothing changes any more, because fewer clients may make a fault unnecessary. Bisection
-assumes that a larger number shows the finding if a smaller one does. Where that is wrong the result is larger than
-possible, and still shows the finding: every trial that is accepted was run.
+The steps repeat until nothing changes any more, at most four times, because fewer clients may make a fault
+unnecessary. Bisection assumes that a larger number shows the finding if a smaller one does. Where that is wrong
+the result is larger than possible, and still shows the finding: every trial that is accepted was run.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -84,6 +84,8 @@ class Shrinker:
             for _ in range(ROUNDS_MAX):
                 before = self.best
                 self._fewer_faults()
+                # With fewer faults the decisive moment is often another one.
+                self._cut_end()
                 self._plainer_configuration()
                 self._plainer_faults()
                 self._smaller_numbers()
@@ -180,7 +182,7 @@ class Shrinker:
         for name in ("processes", "members"):
             if hasattr(settings, name):
                 self._smallest(1, getattr(settings, name), self._with_setting(name, int), 1)
-        for name in ("latests_per_s", "polls_per_s", "appends_per_s"):
+        for name in ("queries_per_s", "latests_per_s", "polls_per_s", "appends_per_s"):
             if hasattr(settings, name):
                 rate = int(getattr(settings, name))
                 self._smallest(0, rate, self._with_setting(name, float), 1)

@@ -153,9 +153,9 @@ def _replaced(fault: Fault, at: int, selector: str) -> tuple[str, ...]:
 
 
 def _smaller(number: int) -> list[int]:
-    """Returns the numbers from 1 to a number, in powers of two, and the number itself."""
-    powers = [1 << power for power in range(number.bit_length()) if 1 << power < number]
-    return [*powers, number]
+    """Returns the numbers from 1 to a number: all up to 4, then powers of two, and the number itself."""
+    some = [1, 2, 3, *(1 << power for power in range(2, number.bit_length()))]
+    return [*(one for one in some if one < number), number]
 
 
 def _index(names: Sequence[str], name: str) -> int:

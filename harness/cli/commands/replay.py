@@ -73,7 +73,7 @@ def replay(options: argparse.Namespace) -> int:
     cause = (
         "the code has changed since that run"
         if again["code"] != stored["code"]
-        else "the code is the same, so the simulation is not deterministic"
+        else "the code is the same, so the simulation is not deterministic, or the stored experiment was changed"
     )
     raise HarnessFailure(
         f"trace hash {again['trace_hash']} differs from the stored {stored['trace_hash']}: {cause}"

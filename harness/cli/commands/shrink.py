@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from harness.campaigns.shrinking.shrunk import Shrunk
 
 WORLDS = ("docker", "local", "ssh")
+ATTEMPTS = 3
 
 
 def add_parser(commands: Subcommands) -> None:
@@ -73,9 +74,8 @@ def add_parser(commands: Subcommands) -> None:
     parser.add_argument(
         "--attempts",
         type=positive_number,
-        default=3,
         metavar="N",
-        help="with --on, run the result N times (default: %(default)s)",
+        help=f"with --on, run the result N times (default: {ATTEMPTS})",
     )
     add_judging_options(parser)
 
@@ -91,6 +91,11 @@ def shrink(options: argparse.Namespace) -> int:
             f"--on is {options.on!r}; runs are shrunk in the simulation, and --on names where the result runs "
             f"as well: {', '.join(WORLDS)}"
         )
+    if options.attempts is not None and options.on is None:
+        raise UsageError(
+            "--attempts says how often the result runs in another world; name it with --on"
+        )
+    options.attempts = options.attempts or ATTEMPTS
     store = open_store(options, to_write=True)
     spark_for(options, store)  # refused before the search, not after it
     original = store.find(options.run)

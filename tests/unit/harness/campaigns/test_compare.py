@@ -253,12 +253,21 @@ def test_a_stored_plan_is_the_plan(tmp_path: Path) -> None:
     [
         ("{}", "not a campaign's plan of schema 1"),
         ("nonsense", "cannot be read"),
-        ('{"schema": 1}', "is damaged: 'kind'"),
+        ('{"schema": 1}', "is damaged: 'arms'"),
+        ('{"schema": 1, "arms": []}', "is damaged: it has no arms"),
     ],
 )
 def test_a_damaged_plan_is_reported(tmp_path: Path, text: str, sentence: str) -> None:
     (tmp_path / "plan.json").write_text(text, encoding="utf-8")
     with pytest.raises(HistoryError, match=sentence):
+        load_plan(tmp_path)
+
+
+@pytest.mark.parametrize("share", [-0.5, 7])
+def test_a_plan_with_a_share_that_is_none_is_reported(tmp_path: Path, share: float) -> None:
+    plan = compare_plan(Experiment(), vary="topic.partitions=1,3", seeds=1, first_seed=0)
+    store_plan(replace(plan, guided=share), tmp_path)
+    with pytest.raises(HistoryError, match=r"is damaged: guided is .*, which is no share"):
         load_plan(tmp_path)
 
 

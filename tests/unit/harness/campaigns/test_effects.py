@@ -85,6 +85,13 @@ def test_half_of_the_runs_must_have_tested_something(without: int, code: int) ->
         assert reason.endswith("(seeds 0, 1, 2, 3, 4, 5)")
 
 
+def test_an_invalid_run_has_tested_something() -> None:
+    lost = {"verdict": "invalid", "reasons": [TOO_FEW], "tested_nothing": True}
+    result = result_of(row(0, **lost))
+    assert result["arms"][0]["unknown_reasons"] == []
+    assert _exit_code(result, is_comparison=False) == exit_codes.INVALID
+
+
 def test_one_run_that_is_unknown_for_another_reason_makes_the_campaign_unknown() -> None:
     good = [row(seed) for seed in range(100)]
     result = result_of(*good, row(100, reason="the final phase did not end as planned"))

@@ -8,7 +8,7 @@ import pytest
 from harness.campaigns import row_log
 from harness.campaigns.files import ROWS_FILE
 from harness.campaigns.row_log import RowLog
-from harness.errors import HarnessFailure, UsageError
+from harness.errors import HarnessFailure, HistoryError, UsageError
 
 
 def _row(seed: int, arm: str = "a", **values: Any) -> dict[str, Any]:
@@ -34,6 +34,16 @@ def test_rows_are_read_again_in_the_requested_order(tmp_path: Path) -> None:
         keys = [("a", 1), ("b", 1), ("a", 2), ("b", 2), ("a", 3)]
         assert list(log.read(keys)) == [rows[2], rows[1], rows[3], rows[0]]
         assert log.damage == ""
+
+
+def test_a_row_that_lacks_what_is_needed_is_named_and_the_campaign_is_free(tmp_path: Path) -> None:
+    _written(tmp_path, _row(1, verdict="valid"), _row(2))
+    with pytest.raises(
+        HistoryError, match=r"the row of seed 2 of a is damaged \(KeyError: 'verdict'"
+    ):
+        RowLog(tmp_path, lambda row: print(row["verdict"]))
+    with RowLog(tmp_path) as log:
+        assert len(log) == 2
 
 
 @pytest.mark.parametrize("torn", range(1, len(json.dumps(_row(2))) + 1, 7))

@@ -135,7 +135,7 @@ def test_what_is_not_needed_goes_and_numbers_become_small() -> None:
     settings: Any = experiment.workload
     assert settings.processes == 2
     assert 10 <= settings.appends_per_s <= 12
-    assert settings.polls_per_s == settings.latests_per_s == 0
+    assert settings.polls_per_s == settings.latests_per_s == settings.queries_per_s == 0
     assert experiment.topic.partitions == 1
     assert experiment.weather == "calm"
     assert experiment.cluster.controllers == 1

@@ -8,7 +8,7 @@ import pytest
 
 from harness.campaigns.files import ROWS_FILE, SEARCH_FILE
 from harness.defects import search as searching
-from harness.defects.search import Hunt, Search, run_search, seen_by
+from harness.defects.search import STUCK, Hunt, Search, run_search, seen_by
 from harness.defects.search_plan import (
     CLIENTS,
     MONITOR,
@@ -21,7 +21,7 @@ from harness.defects.search_plan import (
 from harness.defects.searched_mutants import SearchedMutants
 from harness.errors import HistoryError
 from results.report.defect_search import build_search_report, cell_words, summary_sentences
-from results.store import read_json
+from results.store import read_json, write_json
 from system_under_test.config import DEFAULT_PROFILE
 from system_under_test.defects import find_defect
 from tests.unit.harness.campaigns.fake_crew import fake_crew, made_up_row
@@ -238,6 +238,51 @@ def test_what_each_oracle_sees() -> None:
     assert not seen_by(MONITOR, {"violations": [], "anomalies": anomalies[1:3]})
 
 
+def test_clients_that_are_stuck_are_an_oracle_of_their_own(tmp_path: Path) -> None:
+    """B-45 only keeps clients from working, so that they cannot see it otherwise; B-18 loses records."""
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        is_stuck = request["arm"].endswith(CLIENTS) and request["seed"] >= 2
+        made_up = made_up_row(request, 0, cpu_s=1.0)
+        if is_stuck:
+            made_up["anomalies"] = [{"id": "stuck", "judgement": "forbidden"}]
+        return made_up
+
+    result = run(tmp_path, plan_of("B-45", "B-18", runs=5), answer)
+    alone, both = result["defects"]
+    assert alone[CLIENTS] is None
+    assert (alone[STUCK]["status"], alone[STUCK]["runs"], alone[STUCK]["what"]) == (
+        "found",
+        3,
+        "stuck",
+    )
+    assert (both[CLIENTS]["status"], both[CLIENTS]["what"]) == ("ended", "")
+    assert both[STUCK]["status"] == "found"
+    assert cell_words(both[CLIENTS]) == "> 3 …"
+    assert (result["found"], result["found_by_clients"], result["found_by_stuck"]) == (2, 0, 2)
+    assert (
+        "0 by what clients saw and 2 only because they were stuck" in summary_sentences(result)[0]
+    )
+    page = build_search_report(tmp_path / "search.html", result, "x").read_text()
+    assert "the other oracle of the same runs found it first" in page
+
+
+def test_a_run_that_lost_records_and_is_stuck_counts_for_both(tmp_path: Path) -> None:
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        made_up = row(request, clients=1)
+        if made_up["anomalies"]:
+            made_up["anomalies"] = [
+                *made_up["anomalies"],
+                {"id": "stuck", "judgement": "forbidden"},
+            ]
+        return made_up
+
+    result = run(tmp_path, plan_of("B-18", runs=5), answer)
+    (one,) = result["defects"]
+    assert (one[CLIENTS]["what"], one[STUCK]["what"]) == ("lost-acked-write", "stuck")
+    assert (result["found_by_clients"], result["found_by_stuck"]) == (1, 0)
+
+
 def test_the_plan_is_stored_and_read(tmp_path: Path) -> None:
     plan = plan_of("B-18", "B-55")
     store_search(plan, tmp_path)
@@ -251,6 +296,30 @@ def test_the_plan_is_stored_and_read(tmp_path: Path) -> None:
         load_search(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"runs": -1}, "runs, cpu_s or first_seed is below"),
+        ({"cpu_s": 0}, "runs, cpu_s or first_seed is below"),
+        ({"guided": 2}, "guided is 2, which is no share"),
+        ({"oracle": "zz"}, "B-18 monitor has the oracle 'zz'"),
+        ({"off": "gone"}, "B-18 monitor names the arm 'gone', which does not exist"),
+    ],
+)
+def test_a_plan_that_was_changed_by_hand_is_refused(
+    tmp_path: Path, change: dict[str, Any], sentence: str
+) -> None:
+    store_search(plan_of("B-18"), tmp_path)
+    data = read_json(tmp_path / "plan.json")
+    of_arm = next(iter(change)) in ("oracle", "off")
+    (next(arm for arm in data["arms"] if arm["oracle"] == MONITOR) if of_arm else data).update(
+        change
+    )
+    write_json(tmp_path / "plan.json", data)
+    with pytest.raises(HistoryError, match=sentence):
+        load_search(tmp_path)
+
+
 def test_the_page_names_what_was_not_found(tmp_path: Path) -> None:
     result = run(tmp_path, plan_of("B-18", runs=5), lambda request: row(request, monitor=1))
     page = build_search_report(
@@ -259,4 +328,6 @@ def test_the_page_names_what_was_not_found(tmp_path: Path) -> None:
     text = page.read_text()
     assert 'class="runs limit"' in text
     assert "&gt; 5" in text
-    assert "by clients alone 0 of the 1 that do clients harm" in text
+    assert (
+        "of the 1 that do clients harm, 0 by what clients saw and 0 only because they were" in text
+    )

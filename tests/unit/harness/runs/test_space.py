@@ -64,6 +64,9 @@ def test_a_key_that_is_varied_is_not_drawn():
     [
         ('"topic.partitons" = [1]', "did you mean 'partitions'"),
         ('"topic.partitions" = []', "must be a list of values, or a range"),
+        ('"topic.replication_factor" = [2, 2.5]', "has the value 2.5, which is no whole number"),
+        ('"cluster.brokers" = [true, 3]', "has the value True, which is no whole number"),
+        ('"cluster.brokers" = { from = 1.5, to = 3 }', "the value 1.5, which is no whole number"),
         ('"topic.partitions" = { from = 3, to = 1 }', "must be a list of values, or a range"),
         ('"topic.partitions" = [1, 0]', "topic.partitions is 0"),
         ('"workload.acks" = [["2"]]', "no acks is called '2'"),
