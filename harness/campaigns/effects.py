@@ -58,13 +58,13 @@ def _as_enabled(experiment: Experiment, families: Mapping[str, bool]) -> dict[st
 
 @dataclass(slots=True)
 class _Seeds:
-    """Some runs: how many, and the first seeds of them. Mutable."""
+    """Some runs: how many, and the first seeds of them, as numbers or in words. Mutable."""
 
     count: int = 0
-    first: list[int] = field(default_factory=list)
+    first: list[Any] = field(default_factory=list)
     are_more: bool = False
 
-    def add(self, seed: int) -> None:
+    def add(self, seed: int | str) -> None:
         self.count += 1
         if seed in self.first:
             return
@@ -92,7 +92,11 @@ class CampaignEffects:
         self._reason = ""
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Counts a run; one that ended in an error shows nothing about its faults."""
+        """Counts a run; one that ended in an error shows nothing about its faults.
+
+        Args:
+            row: Of the run; a seed that several runs share is given in words.
+        """
         if row["error"]:
             return
         self._runs += 1

@@ -279,7 +279,8 @@ class Search:
         if row["error"]:
             self.errors.append((arm.name, seed, row["error"]))
         # With a defect on, a run that is unknown for another reason may be the defect's doing.
-        self.effects.add(row if arm.oracle == OFF else {**row, "unknown_reason": ""})
+        named = {**row, "seed": f"{seed} of {arm.name}"}
+        self.effects.add(named if arm.oracle == OFF else {**named, "unknown_reason": ""})
         what = "" if row["error"] else seen_by(arm.oracle, row)
         self._mutants.notice(row, is_finding=bool(what))
         if arm.oracle != OFF:
