@@ -200,7 +200,7 @@ def _run(options: argparse.Namespace, plan: "SearchPlan", directory: Path, worke
 
 def _parts(result: Mapping[str, Any]) -> "Iterator[RenderableType]":
     from harness.defects.search import ORACLES
-    from results.report.defect_search import cell_words, summary_sentences
+    from results.report.defect_search import cell_words, first_found, summary_sentences
     from results.tables import line, table
 
     yield table(
@@ -211,7 +211,7 @@ def _parts(result: Mapping[str, Any]) -> "Iterator[RenderableType]":
                 one["name"],
                 one["profile"],
                 *(cell_words(one[oracle]) for oracle in ORACLES),
-                next((found["what"] for found in _found_in(one)), ""),
+                (first_found(one) or {"what": ""})["what"],
             )
             for one in result["defects"]
         ],
@@ -228,10 +228,3 @@ def _parts(result: Mapping[str, Any]) -> "Iterator[RenderableType]":
         yield line(f"  with the defect off: {one['what']}: {one['command']}")
     for one in result["errors"]:
         yield line(f"  {one['error']}: {one['command']}")
-
-
-def _found_in(defect: Mapping[str, Any]) -> "Iterator[Mapping[str, Any]]":
-    """Yields what the oracles found, what clients saw first."""
-    for oracle in ("clients", "stuck", "monitor"):
-        if defect[oracle] and defect[oracle]["what"]:
-            yield defect[oracle]

@@ -27,6 +27,15 @@ def cell_words(oracle: Mapping[str, Any] | None) -> str:
     return f"> {oracle['runs']}" + ("" if oracle["status"] == "limit" else " …")
 
 
+def first_found(defect: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Returns the entry of an oracle that found a defect, clients before the others; None if none found it."""
+    for oracle in ("clients", "stuck", "monitor"):
+        entry: Mapping[str, Any] | None = defect[oracle]
+        if entry and entry["what"]:
+            return entry
+    return None
+
+
 def summary_sentences(result: Mapping[str, Any]) -> list[str]:
     """Returns what a search found, in sentences."""
     number = len(result["defects"])
@@ -76,6 +85,7 @@ def build_search_report(path: Path, result: Mapping[str, Any], command: str) -> 
             sentences=summary_sentences(result),
             banner="invalid" if is_wrong else "valid" if is_whole else "unknown",
             words=cell_words,
+            first_found=first_found,
             meanings=STATUS_WORDS,
         )
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.campaigns.worker import run_seed
 from harness.runs import experiment_file
+from harness.runs.experiment import Experiment
 from harness.runs.resolved import resolve
 from harness.runs.simulated import simulate
 from tests.evidence.broker_runs import BrokerRuns
@@ -145,10 +146,13 @@ def _add_swarm(cases: Cases, name: str, first: int, count: int) -> None:
             )
 
 
+def _example(name: str) -> Experiment:
+    return experiment_file.load(ROOT / f"examples/{name}.toml", on="simulation")
+
+
 def _records_came_back(name: str, seed: int) -> bool:
     """Whether a replica of an example loaded a log that ends where it had once been cut off."""
-    planned = experiment_file.load(ROOT / f"examples/{name}.toml", on="simulation")
-    result = simulate(resolve(planned, seed)[0], seed)
+    result = simulate(resolve(_example(name), seed)[0], seed)
     ends: dict[tuple[int, str, int], int] = {}
     cut_off: dict[tuple[int, str, int], set[int]] = {}
     for row in result.tables["replica_states"].to_pylist():
@@ -167,8 +171,7 @@ def _has_no_finding_on_ext4(name: str, seed: int) -> bool:
 
     A run in which too little was acknowledged is unknown there too, and has no finding.
     """
-    experiment = experiment_file.load(ROOT / f"examples/{name}.toml", on="simulation")
-    data = experiment_file.to_data(experiment_file.vary(experiment, "cluster.disk", "ext4"))
+    data = experiment_file.to_data(experiment_file.vary(_example(name), "cluster.disk", "ext4"))
     row = run_seed({"experiment": data, "seed": seed, "arm": "ext4", "run": "ext4", "keep": False})
     return not (row["verdict"] == "invalid" or row["violations"] or row["error"])
 
