@@ -93,9 +93,21 @@ def pages(report: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
     seen = {"status": "found", "runs": 4, "cpu_s": 2.5, "seed": 3, "what": "offset-reused, " * 9}
     defect = {"id": "any", "name": "ack-at-min-isr-copies", "profile": "kafka-4.1"}
     search = {
-        **{"found": 1, "found_by_clients": 1, "harmful": 1, "runs": 9, "runs_max": 500},
+        **{
+            "found": 1,
+            "found_by_clients": 1,
+            "found_by_stuck": 0,
+            "harmful": 1,
+            "runs": 9,
+            "runs_max": 500,
+        },
         **{"cpu_s_max": 180.0, "unfinished": 0, "wrong": [], "errors": []},
-        "defects": [{**defect, "monitor": None, "clients": {**seen, "command": command}}],
+        "defects": [
+            {
+                **{**defect, "monitor": None, "clients": {**seen, "command": command}},
+                "stuck": {**seen, "status": "ended", "what": "", "command": ""},
+            }
+        ],
     }
     job = {"name": "random", "experiment": "elr-compare", "system": "reference"}
     jobs = [{**job, "profile": "kafka-4.1", "world": "simulation", "kind": "random"}]
