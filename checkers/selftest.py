@@ -16,7 +16,8 @@ from enum import StrEnum
 import pyarrow as pa
 
 from checkers.expectations import Case, judge
-from checkers.kernels.compose import by_partition, judge_run
+from checkers.final_reads import judge_with_final_reads
+from checkers.kernels.compose import by_partition
 from checkers.kernels.judging import expectations_of
 from checkers.kernels.transactions.isolation import KAFKA_READ_COMMITTED, judge_isolation
 from checkers.planting.copy import CannotPlantError, Copy
@@ -90,11 +91,11 @@ def _sound_partitions(tables: Tables, context: RunContext) -> Iterator[tuple[Tab
     for place in sorted(parts, key=lambda place: (_operation_count(parts[place]), place)):
         rows = parts[place]
         mine = {**shared, **rows}
-        verdict = judge_run(mine, context)
+        verdict = judge_with_final_reads(mine, context)
         if verdict.validity != Validity.INVALID:
             yield mine, verdict
     if full["transaction_events"].num_rows:
-        verdict = judge_run(full, context)
+        verdict = judge_with_final_reads(full, context)
         if verdict.validity != Validity.INVALID:
             yield full, verdict
 
@@ -122,7 +123,7 @@ def _try(plant: Plant, sound: list[tuple[Tables, Verdict]], context: RunContext)
             except CannotPlantError as cannot:
                 reason = reason or str(cannot)
                 break
-            after = judge_run(copy.tables(), context)
+            after = judge_with_final_reads(copy.tables(), context)
             new = _counts(after, plant.anomaly) - _counts(before, plant.anomaly)
             is_found = not new.keys().isdisjoint(expected)
             if is_found or not new:

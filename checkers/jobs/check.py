@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from checkers.final_reads import at_best_unknown, disagreement
 from checkers.jobs.in_process import InProcess
 from checkers.jobs.stored import (
     Task,
@@ -51,7 +52,8 @@ TASKS_MAX = 1024
 """More Spark tasks than this only cost scheduling; each gets several partitions then."""
 
 Row = dict[str, Any]
-"""What comes back for one partition: `run`, `judgement`, `acked_during`; or `run`, `history_error` and `place`."""
+"""What comes back for one partition: `run`, `judgement`, `acked_during`, and `disagreement`, a sentence on its
+final reads if they do not agree; or `run`, `history_error` and `place`."""
 
 HUGE_OPERATIONS = 20_000_000
 """From here on a partition is cut: as a whole it would take some 2 GB of a task's memory."""
@@ -209,9 +211,13 @@ def _row(
     run: int, topic: str, partition: int, tables: Mapping[str, pa.Table], context: RunContext
 ) -> Row:
     judgement = judge_partition_safely(topic, partition, tables, context)
+    row: Row = {"run": run, "judgement": judgement_to_json(judgement), "acked_during": 0}
     operations = tables.get("operations")
-    acked = 0 if operations is None else acked_during_faults(operations, tables["faults"])
-    return {"run": run, "judgement": judgement_to_json(judgement), "acked_during": acked}
+    if operations is not None:
+        row["acked_during"] = acked_during_faults(operations, tables["faults"])
+        records, error_ns = tables["records_read"], context.clock_error_ns
+        row["disagreement"] = disagreement(topic, partition, operations, records, error_ns)
+    return row
 
 
 def _row_of_run(run: int, tables: Mapping[str, pa.Table], context: RunContext) -> Row:
@@ -266,4 +272,10 @@ def _verdict(run: Mapping[str, Any], rows: list[Row]) -> dict[str, Any]:
     # Of a run whose harness died no final phase ended as planned.
     untouched = tuple(run["untouched"])
     verdict = compose(judgements, acked_during, faults, violations, context, untouched=untouched)
-    return verdict_to_json(verdict)
+    unsettled = sorted(
+        (judged["topic"], judged["partition"], row["disagreement"])
+        for row in rows
+        if row.get("disagreement")
+        for judged in [row["judgement"]]
+    )
+    return verdict_to_json(at_best_unknown(verdict, (sentence for *_, sentence in unsettled)))

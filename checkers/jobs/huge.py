@@ -25,6 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from checkers.final_reads import disagreement
 from checkers.jobs.pieces import StoredPartition
 from checkers.jobs.stored import CLIENT_TABLES, Task
 from checkers.kernels.buckets import BucketResult, all_free, judge_bucket
@@ -154,14 +155,18 @@ def judge_in_buckets(spark: Any, task: Task, *, width: int = BUCKET_WIDTH) -> di
     Returns:
         A row as `checkers.jobs.check.judge_task` gives it; None if the partition must be judged as a whole.
     """
-    judged = judge_pieces(spark, StoredPartition(task), width=width)
+    pieces = StoredPartition(task)
+    judged = judge_pieces(spark, pieces, width=width)
     if judged is None:
         return None
     judgement, acked = judged
+    operations, records = pieces.final_reads()
+    error_ns = pieces.context.clock_error_ns
     return {
         "run": task["run"],
         "judgement": judgement_to_json(judgement),
         "acked_during": acked,
+        "disagreement": disagreement(pieces.topic, pieces.partition, operations, records, error_ns),
     }
 
 

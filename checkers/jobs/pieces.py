@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from checkers.final_reads import NOT_KNOWN, OPERATION_COLUMNS, RECORD_COLUMNS, log_ends, settled
 from checkers.jobs.stored import (
     CLIENT_TABLES,
     Task,
@@ -127,6 +128,10 @@ class StoredPartition:
         """Returns the offsets that appends were acknowledged at; see `acknowledged_offsets`."""
         return acknowledged_offsets(self.task, values)
 
+    def final_reads(self) -> tuple[pa.Table, pa.Table]:
+        """Returns the final operations, and the records that show more than these; see `final_reads`."""
+        return final_reads(self.task)
+
 
 def replicas_agree(task: Task, partition_states: pa.Table, *, sparse: bool = False) -> bool:
     """Returns whether the logs of the replicas are the same, reading one row group after the other.
@@ -154,13 +159,17 @@ def replicas_agree(task: Task, partition_states: pa.Table, *, sparse: bool = Fal
     return comparison.end() is None
 
 
-def _row_groups(task: Task, table: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Yields the row groups of a table of a partition."""
+def _row_groups(
+    task: Task, table: str, columns: Sequence[str], column: str = "", low: int = 0
+) -> Iterator[pa.Table]:
+    """Yields the row groups of a table of a partition; with a column, those that have a value of `low` or more."""
     for file in (file_of(data) for data in task["files"]):
         if file.table == table:
             with parquet_file(file.path, page_checksum_verification=True) as parquet:
+                highs = [high for _, high in _ranges(parquet, column)] if column else []
                 for group in range(parquet.metadata.num_row_groups):
-                    yield parquet.read_row_group(group, columns=list(columns))
+                    if not column or highs[group] >= low:
+                        yield parquet.read_row_group(group, columns=list(columns))
 
 
 def slice_bounds(task: Task) -> list[tuple[int, int, int]]:
@@ -293,6 +302,33 @@ def acknowledged_offsets(task: Task, ops: I64) -> I64:
     return np.concatenate(found)
 
 
+def final_reads(task: Task) -> tuple[pa.Table, pa.Table]:
+    """Returns what `checkers.final_reads.disagreement` needs, reading one row group after the other.
+
+    Args:
+        task: The partition.
+
+    Returns:
+        The final operations that were ok, some tens of bytes for each; the records from the smallest log end on
+        that one of them shows.
+
+    Raises:
+        OSError: A file cannot be read.
+        pyarrow.ArrowException: It is damaged.
+    """
+    none = TABLES["operations"].empty_table().select(OPERATION_COLUMNS)
+    groups = _row_groups(task, "operations", OPERATION_COLUMNS, "final", low=True)
+    operations = pa.concat_tables([none, *(settled(rows) for rows in groups)])
+    end = log_ends(operations)
+    known = end[end != NOT_KNOWN]
+    records = [TABLES["records_read"].empty_table().select(RECORD_COLUMNS)]
+    if len(known):
+        low = int(known.min())
+        groups = _row_groups(task, "records_read", RECORD_COLUMNS, "offset", low)
+        records += [rows.filter(pc.field("offset") >= low) for rows in groups]
+    return operations, pa.concat_tables(records)
+
+
 def leaders_hold(task: Task, broker_states: pa.Table, clock_error_ns: int = 0) -> bool:
     """Returns whether no leader lowered its high watermark, reading one row group after the other.
 
@@ -322,12 +358,17 @@ def _client_files(task: Task) -> list[TableFile]:
 
 
 def _op_ranges(parquet: Any) -> list[tuple[int, int]]:
-    """Returns the smallest and the largest op_index of every row group.
+    """Returns the smallest and the largest op_index of every row group; see `_ranges`."""
+    return _ranges(parquet, "op_index")
+
+
+def _ranges(parquet: Any, name: str) -> list[tuple[Any, Any]]:
+    """Returns the smallest and the largest value of a column in every row group.
 
     Raises:
         LookupError: The file has no statistics.
     """
-    column = parquet.schema_arrow.get_field_index("op_index")
+    column = parquet.schema_arrow.get_field_index(name)
     ranges = []
     for group in range(parquet.metadata.num_row_groups):
         statistics = parquet.metadata.row_group(group).column(column).statistics

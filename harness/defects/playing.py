@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from checkers.kernels.compose import judge_run
+from checkers.final_reads import judge_with_final_reads
 from harness.contracts.run_context import context_from_facts
 from harness.contracts.verdict import Judgement, Validity, Verdict
 from harness.defects.story import TOPIC, Plot, Story
@@ -129,7 +129,7 @@ def judged(tables: Mapping[str, Any], **changes: Any) -> Verdict:
     """
     recorded = context_from_facts(tables["run_facts"])
     assert recorded is not None, "a simulated run records its facts"
-    return judge_run(tables, replace(recorded, **changes))
+    return judge_with_final_reads(tables, replace(recorded, **changes))
 
 
 def forbidden(verdict: Verdict) -> frozenset[str]:

@@ -5,7 +5,6 @@ replica states and no faults, so nothing excuses a loss. A verdict is unknown if
 both a violation and its absence could rest on that line.
 """
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -13,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.expectations import Case, Expectations, judge
-from checkers.kernels.compose import judge_run
+from checkers.final_reads import at_best_unknown, judge_with_final_reads
 from checkers.kernels.evidence import Evidence
-from checkers.kernels.levels import BROKEN, UNKNOWN, levels_of
+from checkers.kernels.levels import BROKEN, UNKNOWN
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Anomaly, Validity, Verdict, Witness
 from harness.history.foreign.events import OK
@@ -24,7 +23,6 @@ from harness.history.foreign.read import Declaration, ForeignHistory, Workload
 from harness.runs.foreign_models import ModelOptions, judge_model
 from harness.runs.foreign_transactions import judge_list_append
 from harness.runs.judge import verdict_summary
-from harness.runs.settled_ends import disagreements
 
 OPERATIONS_NAMED_MAX = 30
 """Operations that an output lists with their lines."""
@@ -119,9 +117,8 @@ def _judge_log(log: LogHistory, declared: Declaration) -> Verdict:
         at_least_once=declared.at_least_once,
         log_ends_recorded=log.tables["end_offsets_seen"].num_rows > 0,
     )
-    verdict = judge_run(log.tables, context)
+    verdict = judge_with_final_reads(log.tables, context)
     verdict = _with_contradictions(verdict, log, context.log_start_offset)
-    verdict = _at_best_unknown(verdict, disagreements(log.tables, context.clock_error_ns))
     if context.log_ends_recorded and not context.log_start_offset:
         # The kernel has judged appends without an offset: final reads up to a log end would contain them.
         return verdict
@@ -131,17 +128,7 @@ def _judge_log(log: LogHistory, declared: Declaration) -> Verdict:
     reason = (
         f"{unread} appends were acknowledged without an offset and never read; they may be lost"
     )
-    return _at_best_unknown(verdict, [reason])
-
-
-def _at_best_unknown(verdict: Verdict, reasons: Iterable[str]) -> Verdict:
-    """Returns the verdict with more reasons, if there are any, and then no longer valid."""
-    more = tuple(reasons)
-    if not more:
-        return verdict
-    validity = Validity.INVALID if verdict.validity == Validity.INVALID else Validity.UNKNOWN
-    levels = levels_of(verdict.anomalies, more)
-    return replace(verdict, validity=validity, reasons=(*verdict.reasons, *more), levels=levels)
+    return at_best_unknown(verdict, [reason])
 
 
 _SENTENCES = {

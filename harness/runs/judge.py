@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkers.kernels.compose import judge_run
+from checkers.final_reads import judge_with_final_reads
 from checkers.registry import find_checkers
 from harness.contracts.run_context import RunContext, context_from_facts
 from harness.contracts.verdict import Verdict
@@ -53,7 +53,7 @@ def judge_record(tables: Mapping[str, pa.Table], experiment: Experiment) -> Verd
     """
     context = context_from_facts(tables["run_facts"]) or promised_context(experiment)
     try:
-        return judge_run(tables, context)
+        return judge_with_final_reads(tables, context)
     except HistoryError as error:
         # Nothing was stored that a user could restore.
         raise HarnessFailure(f"the run was recorded wrongly: {error}") from None

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from checkers.final_reads import judge_with_final_reads
 from checkers.jobs.stored import Task, tasks_of
-from checkers.kernels.compose import judge_run
 from checkers.kernels.verdict_json import verdict_to_json
 from checkers.synthetic import Shape, synthetic_tables
 from harness.contracts.run_context import RunContext
@@ -173,7 +173,7 @@ def tasks(directory: Path, context: RunContext = CONTEXT) -> list[Task]:
 
 def judged_here(directory: Path, context: RunContext = CONTEXT) -> dict[str, Any]:
     """Returns the verdict without Spark."""
-    return verdict_to_json(judge_run(read_tables(directory), context))
+    return verdict_to_json(judge_with_final_reads(read_tables(directory), context))
 
 
 def _shifted(table: pa.Table, shift: int) -> pa.Table:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -258,6 +259,28 @@ def test_a_huge_partition_is_cut_without_spark_too(
     assert json.dumps(check_here(cut)) == wanted
 
 
+@pytest.mark.parametrize("has_records_beyond", [False, True])
+@pytest.mark.parametrize("row", [0, 3, 7])
+def test_final_reads_that_do_not_agree_leave_a_huge_partition_undecided(
+    tmp_path: Path, row: int, has_records_beyond: bool
+) -> None:
+    tables = synthetic(1, 300, final_read_records=20)
+    operations = tables["operations"]
+    final = np.flatnonzero(operations.column("final").to_numpy())
+    if has_records_beyond:
+        # Only records show how far the log reaches.
+        for other in final:
+            operations = replaced(operations, "end_offset", int(other), None)
+    lowered = replaced(operations, "end_offset", int(final[row]), 5)
+    run = store(tmp_path, {**tables, "operations": lowered}, group_rows=70)
+    arguments = plan([run], [asdict(CONTEXT)])
+    wanted = judged_here(run)
+    # Nothing came before the first one.
+    assert any("do not agree" in reason for reason in wanted["reasons"]) == (row > 0)
+    cut = {**arguments, "huge_operations": 200, "bucket_width": 64}
+    assert json.dumps(check_here(cut)) == json.dumps([wanted]) == json.dumps(check_here(arguments))
+
+
 @pytest.mark.spark
 def test_huge_partitions_are_split_on_spark_and_the_verdict_is_the_same(
     spark: Any, tmp_path: Path
@@ -265,7 +288,9 @@ def test_huge_partitions_are_split_on_spark_and_the_verdict_is_the_same(
     tables = synthetic(2, 600, final_read_records=50)
     operations = tables["operations"]
     broken = {**tables, "operations": replaced(operations, "offset", _acked_row(operations), 3)}
-    for name, content in (("clean", tables), ("broken", broken)):
+    last = int(np.flatnonzero(operations.column("final").to_numpy())[-1])
+    unsettled = {**tables, "operations": replaced(operations, "end_offset", last, 5)}
+    for name, content in (("clean", tables), ("broken", broken), ("unsettled", unsettled)):
         run = store(tmp_path / name, content, group_rows=100)
         arguments = plan([run], [asdict(CONTEXT)])
         response = check_job(spark, {**arguments, "huge_operations": 300, "bucket_width": 64})

@@ -1,15 +1,18 @@
 """Final reads of one partition must agree about where its log ends."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+from checkers.final_reads import disagreements
 from harness.contracts.verdict import Validity
 from harness.history.foreign.read import read_history
 from harness.runs.foreign import judge_foreign
-from harness.runs.settled_ends import disagreements
 from tests.anomalies.runs import append, final_read, read, run
 from tests.property.brute_force import Call
 
@@ -77,3 +80,55 @@ def test_a_history_whose_final_reads_do_not_agree_is_not_valid(
         )
     )
     assert judge_foreign(read_history(path)).verdict.validity == validity
+
+
+def _by_definition(reads: list[dict[str, Any]], error_ns: int) -> bool:
+    """Returns whether a read that began after another one shows a smaller end than that one."""
+    return any(
+        earlier["completed_ns"] + error_ns < later["invoked_ns"]
+        and later["end"] is not None
+        and later["end"]
+        < max(-1 if earlier["end"] is None else earlier["end"], earlier["last"] + 1)
+        for earlier in reads
+        for later in reads
+    )
+
+
+def test_every_pair_of_final_reads_is_compared() -> None:
+    found = 0
+    for seed in range(500):
+        rng = random.Random(seed)
+        calls = [append(index, index, at=2 * index) for index in range(4)]
+        reads = []
+        for op in range(4, 4 + rng.randint(1, 5)):
+            start, last = rng.randint(20, 40), rng.randint(-1, 3)
+            end = rng.choice([None, last + 1, 4])
+            error_ns = rng.choice([0, 0, 5])
+            calls.append(final(op, start, *range(last + 1), end=end))
+            reads.append({"invoked_ns": start, "completed_ns": start + 1, "end": end, "last": last})
+        tables = run(calls)
+        wanted = _by_definition(reads, error_ns)
+        assert bool(list(disagreements(tables, error_ns))) == wanted, seed
+        found += wanted
+    assert 50 < found < 450
+
+
+def test_the_partitions_are_named_in_their_order() -> None:
+    calls = [append(0, 0, at=1), final(1, 10, 0, end=1), final(2, 20, end=0)]
+    tables = run(calls)
+
+    def moved(name: str, partition: int) -> pa.Table:
+        table = tables[name]
+        index = table.schema.get_field_index("partition")
+        column = pa.array([partition] * table.num_rows, table.schema.field(index).type)
+        table = table.set_column(index, table.schema.field(index), column)
+        shifted = pc.add(table.column("op_index"), 10 * (3 - partition))
+        index = table.schema.get_field_index("op_index")
+        return table.set_column(index, table.schema.field(index), shifted)
+
+    joined = {
+        name: pa.concat_tables([moved(name, partition) for partition in (2, 0, 1)])
+        for name in ("operations", "records_read")
+    }
+    sentences = list(disagreements(joined))
+    assert [sentence.split(" do ")[0][-3:] for sentence in sentences] == ["t-0", "t-1", "t-2"]
