@@ -15,7 +15,7 @@ from nemesis.fault import Fault
 from nemesis.faults import Targets
 from nemesis.mechanism import Effect, Injection, Injector
 from nemesis.shapes import split
-from nemesis.targets import Chooser, check_selector, resolve_all
+from nemesis.targets import Chooser, check_role, check_selector, resolve_all
 from nemesis.trigger import Trigger
 from nemesis.waiting import Waiting
 
@@ -90,6 +90,8 @@ class Nemesis:
         for fault in schedule:
             for trigger in fault.triggers:
                 self._events.check(trigger)
+            for role in () if fault.messages is None else fault.messages.roles:
+                check_role(role, population)
             if not fault.type.heals_others and fault.fault not in supported:
                 raise UsageError(
                     f"fault {fault.id}: this environment cannot inject {fault.fault!r} "

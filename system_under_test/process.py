@@ -123,6 +123,7 @@ class _NodeProcess:
                 limits=node_file.limits,
                 events_path=node_file.events_path,
                 messages_path=node_file.messages_path,
+                fault_point_path=node_file.fault_point_path,
                 on_failure=self._fail,
             )
         except OSError as error:
@@ -174,6 +175,8 @@ class _NodeProcess:
         self._host.observer.report(
             "started", node_id=config.node_id, role=config.role, pid=os.getpid()
         )
+        if self._host.faults is not None:
+            self._host.faults.start()
         node = build_node(config, self._host)
         release = RELEASES[config.features.profile]
         self._host.network.announce(release, node.feature_levels)

@@ -24,6 +24,17 @@ UNREAD_EVENT = "unread"
 """The event with which a source of events reports a file that it could not read at the end: `what`, a sentence."""
 UNOBSERVED_EVENT = "unobserved"
 """The event with which a source of events reports that it cannot continue: `reason`, a sentence."""
+FAULT_POINT_EVENT = "fault-point"
+"""The event with which a node reports that it has read the file of its fault point: `version`."""
+ACTED_EVENT = "fault-acted"
+"""The event with which a node reports what a rule of its fault point did: `rule`, `count` of messages so far."""
+MESSAGE_EVENT = "message"
+"""The event with which a node reports a message that it was asked for: `what` ("sent" or "received"), `name`,
+`source`, `target`."""
+FSYNC_EVENT = "fsync"
+"""The event with which a node reports that an fsync begins, if it was asked for these."""
+MARK_EVENT = "mark"
+"""The event with which a node with a fault point reports that it took a rare branch: `name`."""
 EVENTS_FILE = "events.jsonl"
 """Name of a node's event log, beside its files; systems without one write none."""
 
@@ -69,6 +80,7 @@ class Settings:
         disabled_rules: Protocol rules that are switched off on purpose.
         with_events: Whether nodes write an event log that the harness follows.
         with_messages: Whether nodes record the messages that matter; only with `RecordsMessages`.
+        with_fault_point: Whether nodes have a fault point; only with `HasFaultPoint`.
         metrics_interval_ms: How often nodes write their metrics to that log, if they can; 0 for never.
         segment_bytes, flush_messages, unclean_leader_election: Kafka's settings of these names.
         log_dirs: How many log directories a broker has; more than one only with `SeveralLogDirs`.
@@ -81,6 +93,7 @@ class Settings:
     disabled_rules: tuple[str, ...] = ()
     with_events: bool = True
     with_messages: bool = False
+    with_fault_point: bool = False
     metrics_interval_ms: int = 0
     segment_bytes: int = 1 << 30
     flush_messages: int = 2**53
@@ -326,6 +339,25 @@ class HasMetadataThread(Protocol):
     """
 
     metadata_thread: str
+
+
+@runtime_checkable
+class HasFaultPoint(Protocol):
+    """What a system may have besides: its nodes report and change single messages as a file beside theirs says.
+
+    `system_under_test.real.fault_point` describes the file. The nodes report marks, whether they are asked or not.
+
+    Attributes:
+        fault_point_file: Name of the file.
+        message_names: Every message: requests by their API, responses with "Response" after it.
+        mark_names: Every mark.
+        wholly_refusable: Class names of the requests that can be refused as a whole.
+    """
+
+    fault_point_file: str
+    message_names: Sequence[str]
+    mark_names: Collection[str]
+    wholly_refusable: Collection[str]
 
 
 class EventSource(Protocol):

@@ -16,7 +16,12 @@ from harness.contracts.host import ClientHost
 from harness.contracts.messages import NodeClock
 from harness.contracts.metadata import CommittedMetadata
 from harness.contracts.system import (
+    ACTED_EVENT,
     CLOCK_EVENT,
+    FAULT_POINT_EVENT,
+    FSYNC_EVENT,
+    MARK_EVENT,
+    MESSAGE_EVENT,
     METRICS_EVENT,
     UNOBSERVED_EVENT,
     UNREAD_EVENT,
@@ -26,6 +31,7 @@ from harness.contracts.system import (
     EventSource,
     ExitDiagnosis,
     HasEventSource,
+    HasFaultPoint,
     Node,
     NodeFiles,
     RunningNodes,
@@ -41,6 +47,8 @@ from harness.simulation.randomness import RandomTree
 READ_EVERY_S = 0.02
 HOLD_BACK_NS = 30_000_000
 """How long an event waits for older ones of other nodes."""
+
+_OF_FAULT_POINTS = (FAULT_POINT_EVENT, ACTED_EVENT, MESSAGE_EVENT, FSYNC_EVENT)
 
 
 def final_line(system: System, output: str) -> str:
@@ -58,6 +66,8 @@ class RealCluster:
 
     Attributes:
         placed: All nodes.
+        fault_point: What the system says of fault points; None if the nodes have none.
+        reports: Called with the events of fault points, and with marks, in the order of time.
         clocks: What each node reported about its clocks, oldest first: (at_ns, wall_ms, monotonic_ns).
         unobserved: Why the nodes could not be observed until the end; empty if they could.
         unread: Files of nodes that could not be read at the end, one sentence each.
@@ -76,6 +86,11 @@ class RealCluster:
         self._addresses = {node.node_id: node.address for node in nodes if node.role == "broker"}
         self._system = request.system
         self.placed = tuple(nodes)
+        self.reports: list[Callable[[Event], None]] = []
+        self.fault_point: HasFaultPoint | None = None
+        if request.settings.with_fault_point:
+            assert isinstance(request.system, HasFaultPoint)
+            self.fault_point = request.system
         self._on_violation = request.on_violation
         self._metrics = request.metrics
         self._observation = request.system.observation(
@@ -241,10 +256,18 @@ class RealCluster:
                 self.unobserved = self.unobserved or str(event.fields["reason"])
             elif event.event == UNREAD_EVENT:
                 self.unread.append(str(event.fields["what"]))
+            elif event.event in _OF_FAULT_POINTS:
+                self._report(event)
             else:
                 self._observation.take(event, self._run_ns(event.at_ns))
                 self.unobserved = self.unobserved or self._observation.doubt
+                if event.event == MARK_EVENT:
+                    self._report(event)
         self._take_changes(until_ns)
+
+    def _report(self, event: Event) -> None:
+        for take in self.reports:
+            take(event)
 
     def _take_metrics(self, event: Event) -> None:
         if self._metrics is not None:

@@ -16,6 +16,7 @@ from harness.contracts.administration import MoveReplica
 from harness.contracts.space import Space
 from harness.contracts.system import (
     Administrable,
+    HasFaultPoint,
     Paced,
     PropertyTaker,
     RecordsMessages,
@@ -440,11 +441,14 @@ class Experiment:
 
     def _check_trigger(self, fault: Fault, partitions: Sequence[str]) -> None:
         inside = [one.text() for one in fault.triggers if not one.kind.is_committed]
-        if inside and not self.environment.is_simulated:
+        is_observed = self.environment.is_simulated or isinstance(
+            self.system_under_test, HasFaultPoint
+        )
+        if inside and not is_observed:
             raise UsageError(
-                f"fault {fault.id} waits for {inside[0]!r}, which happens inside of nodes; only the simulation "
-                f"observes it, and with {self.environment.summary} a fault can wait for committed changes only "
-                f"({', '.join(COMMITTED_EVENTS)})"
+                f"fault {fault.id} waits for {inside[0]!r}, which happens inside of nodes; only the simulation and "
+                f"fault points observe it, and nodes of {self.system} have no fault point: a fault can wait for "
+                f"committed changes only ({', '.join(COMMITTED_EVENTS)})"
             )
         for pattern in (*fault.triggers, fault.messages):
             for partition in pattern.partitions if pattern is not None else ():

@@ -21,6 +21,7 @@ from harness.contracts.messages import NodeClock
 from harness.contracts.system import (
     EVENTS_FILE,
     FaultLimits,
+    HasFaultPoint,
     HasMetadataThread,
     Node,
     NodeFiles,
@@ -47,8 +48,10 @@ from harness.scenarios import find_by_name
 from harness.scenarios.steps import Scenario, ScenarioStuck
 from harness.simulation.randomness import RandomTree
 from nemesis.driver import Nemesis
+from nemesis.events import EventSource
 from nemesis.fault import Fault
 from nemesis.mechanism import Injector
+from nemesis.message_rules import OF_MESSAGES, check_message_fault, needs_fault_point
 from results.layout import RunFiles
 from workloads.registry import CLIENTS
 
@@ -64,7 +67,13 @@ Mechanisms = Sequence[Mapping[str, Mapping[str, Any]]]
 
 
 class RealInjector(Injector, Protocol):
-    """What a run needs of an injector in a real world."""
+    """What a run needs of an injector in a real world.
+
+    Attributes:
+        events: The events for which faults can wait.
+    """
+
+    events: EventSource
 
     def describe(self) -> dict[str, Any]:
         """Returns, for the run's record, how faults are injected."""
@@ -153,8 +162,13 @@ def check_possible(experiment: Experiment, seeds: Iterable[int]) -> None:
         )
     if isinstance(system, FaultLimits):
         impossible |= system.impossible_faults()
+    if not isinstance(system, HasFaultPoint):
+        why = f"nodes of {system.name} have no fault point, and a kernel sees packets, not messages"
+        impossible |= dict.fromkeys(OF_MESSAGES, why)
     for seed in seeds:
         for fault in planned_faults(experiment, seed):
+            if isinstance(system, HasFaultPoint):
+                check_message_fault(fault, system.message_names, system.wholly_refusable)
             for name in (fault.fault, *(f"{fault.fault}.{key}" for key in fault.params)):
                 if name in impossible:
                     raise UsageError(
@@ -266,6 +280,7 @@ class _RealRun:
             self.injector,
             lambda row: history.add("faults", row),
             RandomTree(seed).stream("selectors"),
+            self.injector.events,
             restarted_after=system.restarted_after if isinstance(system, RestartedAfter) else (),
         )
         self.phases = Phases(experiment, seed, self.cluster, self.nemesis, history, progress)
@@ -401,9 +416,12 @@ def _request(
         history.add("violations", violation.to_row())
 
     cluster, system = experiment.cluster, experiment.system_under_test
+    settings = settings_of(experiment)
+    if needs_fault_point(planned_schedule(experiment, seed)):
+        settings = replace(settings, with_fault_point=True)
     return ClusterRequest(
         system=system,
-        settings=settings_of(experiment),
+        settings=settings,
         brokers=cluster.brokers,
         controllers=cluster.controllers if system.has_controllers else 0,
         clients=SCENARIO_CLIENTS if experiment.scenario else experiment.workload.client_hosts + 1,

@@ -58,6 +58,7 @@ class AgentNode:
         "threads_evidence",
         "resume_threads",
         "skew",
+        "write_beside",
         "strobe",
         "strobe_end",
         "wipe",
@@ -305,6 +306,15 @@ class AgentNode:
         finally:
             os.close(descriptor)
         return {"at_ns": time.monotonic_ns()}
+
+    def write_beside(self, file: str, text: str) -> Response:
+        """Replaces a file beside the node's files; the node sees the old content or the new one."""
+        if "/" in file or file.startswith("."):
+            raise AgentError(f"{file!r} is not the name of a file")
+        made = self.log_dir / f"{file}.new"
+        made.write_text(text, encoding="utf-8")
+        os.replace(made, self.log_dir / file)
+        return {}
 
     def strobe(self, offset_ns: int, period_ms: int) -> Response:
         """Starts moving the wall clock back and forth."""

@@ -5,7 +5,6 @@ from typing import Any
 
 from harness.contracts.capability import NO, WEAKER, YES, Capability
 from nemesis.administration import ACTIONS
-from nemesis.faults import FAULTS, Targets
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "cut": ("nft-drop",),
@@ -45,8 +44,6 @@ FREE = (
 """Faults that need only signals, files and requests."""
 OF_DIRECTORIES = ("log_dir_error", "wipe_log_dir")
 """Faults of one of several log directories."""
-OF_MESSAGES = tuple(name for name, row in FAULTS.items() if row.targets is Targets.MESSAGES)
-"""Faults on single messages."""
 
 
 def host_capabilities(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Capability]:
@@ -79,11 +76,6 @@ def fault_capabilities(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Capa
     for name in OF_DIRECTORIES:
         faults[name] = Capability(
             level=NO, why="a host keeps all log directories of a node on one disk"
-        )
-    for name in OF_MESSAGES:
-        faults[name] = Capability(
-            level=NO,
-            why="a kernel sees packets, not messages; only the simulation knows which message arrives",
         )
     for fault, mechanisms in NEEDS.items():
         faults[fault] = _worst(

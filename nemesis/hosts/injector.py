@@ -16,11 +16,13 @@ from nemesis.administration import ACTIONS, inject_action
 from nemesis.agent.client import AgentGoneError
 from nemesis.agent.errors import AgentError
 from nemesis.fault import Fault
+from nemesis.fault_points import FaultPoints, ReportedEvents, fault_points_of
 from nemesis.hosts import clocks, disks, network, power, processes
 from nemesis.hosts.capabilities import shared_fault_capabilities
 from nemesis.hosts.mechanism import Hosts, Mechanisms
 from nemesis.hosts.nodes import Cluster
 from nemesis.mechanism import Injection
+from nemesis.message_rules import OF_MESSAGES
 
 MECHANISMS: Mechanisms = {
     **network.MECHANISMS,
@@ -42,7 +44,8 @@ _ERRORS = {
 
 def make_injector(cluster: Cluster) -> "HostInjector":
     """Returns the injector for a cluster on hosts, and registers it for the events of the nodes."""
-    return HostInjector(cluster, shared_fault_capabilities(cluster.mechanisms))
+    capabilities = shared_fault_capabilities(cluster.mechanisms)
+    return HostInjector(cluster, capabilities, fault_points_of(cluster))
 
 
 def impossible_faults(found: Sequence[Mapping[str, Mapping[str, Any]]]) -> Mapping[str, str]:
@@ -61,10 +64,21 @@ class HostInjector:
     Args:
         cluster: The cluster into whose nodes faults are injected.
         capabilities: Whether, and how, each fault can be injected here.
+        points: The fault points of the nodes; None if they have none.
+
+    Attributes:
+        events: The events for which faults can wait here.
     """
 
-    def __init__(self, cluster: Cluster, capabilities: Mapping[str, Capability]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        capabilities: Mapping[str, Capability],
+        points: FaultPoints | None = None,
+    ) -> None:
         self._cluster = cluster
+        self._points = points
+        self.events = ReportedEvents(cluster, points)
         self._capabilities = dict(capabilities)
         self._hosts = Hosts(cluster)
         self._count = 0
@@ -73,7 +87,8 @@ class HostInjector:
     @property
     def supported_faults(self) -> frozenset[str]:
         """Names of the faults that can be injected here."""
-        return frozenset(name for name, can in self._capabilities.items() if can.is_there)
+        of_hosts = frozenset(name for name, can in self._capabilities.items() if can.is_there)
+        return of_hosts if self._points is None else of_hosts | OF_MESSAGES
 
     def describe(self) -> dict[str, Any]:
         """Returns, for the run's record, how each fault is injected here."""
@@ -84,6 +99,9 @@ class HostInjector:
         """Injects a fault; returns when it is in force on all nodes that it can affect."""
         if fault.fault in ACTIONS:
             return await inject_action(self._cluster, fault, nodes)
+        if fault.fault in OF_MESSAGES:
+            assert self._points is not None
+            return await self._points.inject(fault)
         self._count += 1
         token = f"{self._cluster.seed}_{self._count}"
         injection = MECHANISMS[fault.fault](self._hosts, fault, token)
@@ -100,6 +118,8 @@ class HostInjector:
 
         A connection that a fault had interrupted may otherwise wait for TCP's next retransmission for minutes.
         """
+        if self._points is not None:
+            await self._points.settle()
         for injection in list(self._hosts.in_force.values()):
             await injection.heal()
         for injection in [one for one in self._hosts.late.values() if not one.is_removed]:

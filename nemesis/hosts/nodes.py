@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from harness.contracts.administration import Action, ActionOutcome
-from harness.contracts.cluster import Population
-from harness.contracts.metadata import CommittedMetadata
 from harness.contracts.node_events import NodeListener
+from nemesis import fault_points
 
 STOP_LIMIT_S = 15.0
 """How long a process may take to end after a signal, unless a fault sets another limit."""
@@ -66,7 +65,7 @@ class Node(Protocol):
         ...
 
 
-class Cluster(Protocol):
+class Cluster(fault_points.Cluster, Protocol):
     """A cluster whose nodes run on hosts with agents."""
 
     @property
@@ -104,25 +103,12 @@ class Cluster(Protocol):
         """Pattern of the names of the threads with which a broker applies committed metadata; "" if unknown."""
         ...
 
-    @property
-    def metadata(self) -> CommittedMetadata:
-        """Committed metadata, kept up to date by the cluster."""
-        ...
-
-    def population(self) -> Population:
-        """Returns all hosts, and which nodes are down."""
-        ...
-
     async def administer(self, action: Action) -> ActionOutcome:
         """Requests an administrative action; returns what became of it after a limited time."""
         ...
 
     def listen(self, listener: NodeListener) -> None:
         """Registers the listener that is called when nodes start and end."""
-        ...
-
-    def is_alive(self, name: str) -> bool:
-        """Whether a node's process exists, running or not."""
         ...
 
     async def start_node(self, name: str) -> bool:

@@ -10,10 +10,12 @@ from nemesis.agent.processes import signals
 from nemesis.agent.processes.procfs import cpu_ticks, process_state
 from nemesis.agent.processes.signals import ProcessId
 from nemesis.fault import Fault
-from nemesis.faults import FAULTS, Targets
+from nemesis.fault_points import FaultPoints, ReportedEvents, fault_points_of
+from nemesis.faults import FAULTS
 from nemesis.local.nodes import Cluster
 from nemesis.local.processes import identity
 from nemesis.mechanism import Effect, Injection
+from nemesis.message_rules import OF_MESSAGES
 from nemesis.parameters import STOP_GRACE_MS
 
 KILL_LIMIT_S = 30.0
@@ -28,18 +30,16 @@ SUPPORTED_FAULTS = frozenset({"pause", "stop", "kill", "start", "heal", *ACTIONS
 
 def make_injector(cluster: Cluster) -> "LocalInjector":
     """Returns the injector for a cluster of local processes."""
-    return LocalInjector(cluster)
+    return LocalInjector(cluster, fault_points_of(cluster))
 
 
 def impossible_faults(found: Sequence[Mapping[str, Mapping[str, Any]]]) -> Mapping[str, str]:
     """Returns why faults cannot be injected on local processes, by fault."""
     why = f"local processes support only {', '.join(sorted(SUPPORTED_FAULTS))}"
-    others = "--on docker supports most others"
     return {
-        name: f"{why}; {'only --on simulation knows messages' if is_of_messages else others}"
-        for name, row in FAULTS.items()
-        if name not in SUPPORTED_FAULTS
-        for is_of_messages in (row.targets is Targets.MESSAGES,)
+        name: f"{why}; --on docker supports most others"
+        for name in FAULTS
+        if name not in SUPPORTED_FAULTS and name not in OF_MESSAGES
     }
 
 
@@ -48,13 +48,22 @@ class LocalInjector:
 
     Args:
         cluster: The cluster into whose nodes faults are injected.
+        points: The fault points of its nodes; None if they have none.
+
+    Attributes:
+        events: The events for which faults can wait here.
     """
 
-    supported_faults = SUPPORTED_FAULTS
-
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, points: FaultPoints | None = None) -> None:
         self._cluster = cluster
+        self._points = points
+        self.events = ReportedEvents(cluster, points)
         self._pauses: list[Pause] = []
+
+    @property
+    def supported_faults(self) -> frozenset[str]:
+        """Names of the faults that can be injected here."""
+        return SUPPORTED_FAULTS if self._points is None else SUPPORTED_FAULTS | OF_MESSAGES
 
     def describe(self) -> dict[str, Any]:
         """Returns nothing for the run's record: signals are the same on all machines."""
@@ -64,6 +73,9 @@ class LocalInjector:
         """Injects a fault; returns when it is in force on all nodes that it can affect."""
         if fault.fault in ACTIONS:
             return await inject_action(self._cluster, fault, nodes)
+        if fault.fault in OF_MESSAGES:
+            assert self._points is not None
+            return await self._points.inject(fault)
         servers = tuple(name for name in nodes if name in self._cluster.nodes)
         alive = tuple(name for name in servers if self._cluster.is_alive(name))
         if fault.fault == "start":
@@ -73,7 +85,9 @@ class LocalInjector:
         return await End.begin(self._cluster, fault, alive)
 
     async def settle(self) -> None:
-        """Resumes all processes that are still paused."""
+        """Resumes all processes that are still paused, and ends all rules about messages."""
+        if self._points is not None:
+            await self._points.settle()
         for pause in self._pauses:
             await pause.heal()
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from harness.contracts.administration import Action, ActionOutcome
-from harness.contracts.cluster import Population
-from harness.contracts.metadata import CommittedMetadata
+from nemesis import fault_points
 
 
 class Node(Protocol):
@@ -26,7 +25,7 @@ class Node(Protocol):
         ...
 
 
-class Cluster(Protocol):
+class Cluster(fault_points.Cluster, Protocol):
     """A cluster of local processes."""
 
     @property
@@ -34,21 +33,8 @@ class Cluster(Protocol):
         """All nodes by name."""
         ...
 
-    @property
-    def metadata(self) -> CommittedMetadata:
-        """Committed metadata, kept up to date by the cluster."""
-        ...
-
-    def population(self) -> Population:
-        """Returns all hosts, and which nodes are down."""
-        ...
-
     async def administer(self, action: Action) -> ActionOutcome:
         """Requests an administrative action; returns what became of it after a limited time."""
-        ...
-
-    def is_alive(self, name: str) -> bool:
-        """Whether a node's process exists, running or not."""
         ...
 
     async def start_node(self, name: str) -> None:

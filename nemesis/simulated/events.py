@@ -13,17 +13,14 @@ from nemesis.events import CommittedEvents, Happened, Watches
 from nemesis.fault import Fault
 from nemesis.simulated.mechanism import SimulatedNodes
 from nemesis.trigger import FSYNC, MARK, RECEIVED, SENT, Event, Trigger
-from system_under_test.protocol.apis import APIS
+from system_under_test.protocol.apis import MESSAGE_NAMES
 from system_under_test.runtime.marks import MARKS
-
-MESSAGES = tuple(dict.fromkeys(name for api in APIS for name in (api.name, f"{api.name}Response")))
-"""What a trigger or a fault calls messages: requests by their API, responses with the word after it."""
 
 
 def check_message(name: str) -> None:
     """Raises `UsageError` if no message is called that."""
-    if name not in MESSAGES:
-        raise UsageError(unknown_name("message", name, MESSAGES))
+    if name not in MESSAGE_NAMES:
+        raise UsageError(unknown_name("message", name, MESSAGE_NAMES))
 
 
 def check_mark(name: str) -> None:

@@ -4,53 +4,21 @@
 the arrival of each message.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from harness.errors import UsageError
 from harness.simulation.network import SimNetwork
-from harness.simulation.network_faults import (
-    DROP,
-    DUPLICATE,
-    HOLD,
-    LATE,
-    REFUSE,
-    REORDER,
-    Concerns,
-)
+from harness.simulation.network_faults import DUPLICATE, REFUSE, Concerns
 from nemesis.fault import Fault
 from nemesis.mechanism import Effect, Injection
-from nemesis.simulated.events import check_message
+from nemesis.message_rules import RULES, check_message_fault
 from nemesis.simulated.mechanism import Inject, SimulatedNodes
 from nemesis.simulated.network import NS_PER_MS, RulesInForce
 from nemesis.targets import CLIENT, check_role, has_role, kinds_of
 from nemesis.trigger import Trigger
-from system_under_test.controller.heartbeats import refused_heartbeat
-from system_under_test.controller.isr_changes import alter_partition_response_of
-from system_under_test.protocol.entities import fetch_response_of
+from system_under_test.protocol.apis import MESSAGE_NAMES
 from system_under_test.protocol.errors import ErrorCode
-from system_under_test.protocol.refusals import REFUSABLE, refused
-
-_KINDS = {
-    "hold_messages": (HOLD, "messages_held"),
-    "delay_messages": (LATE, "messages_delayed"),
-    "drop_messages": (DROP, "messages_dropped"),
-    "duplicate_messages": (DUPLICATE, "copies_delivered"),
-    "reorder_messages": (REORDER, "messages_overtaken"),
-    "refuse_messages": (REFUSE, "requests_refused"),
-}
-"""By fault: the kind of its rule, and what counts as evidence."""
-
-_OF_REQUESTS = (DUPLICATE, REFUSE)
-
-_REFUSALS: Mapping[str, Callable[[Any, ErrorCode], Any]] = {
-    "AlterPartitionRequest": lambda _, error: alter_partition_response_of(error),
-    "BrokerHeartbeatRequest": lambda _, error: refused_heartbeat(error),
-    "FetchRequest": lambda _, error: fetch_response_of(error, ()),
-    **{kind.__name__: refused for kind in REFUSABLE},
-}
-"""By class name of a request: what makes the response that refuses all of it."""
+from system_under_test.whole_refusals import WHOLLY_REFUSABLE, refusal
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,7 +62,7 @@ class MessageFaults:
 
     def injections(self) -> Mapping[str, Inject]:
         """Returns how each of its faults is injected."""
-        return dict.fromkeys(_KINDS, self._inject)
+        return dict.fromkeys(RULES, self._inject)
 
     def settle(self) -> None:
         """Does nothing: the network faults remove all rules."""
@@ -102,7 +70,7 @@ class MessageFaults:
     async def _inject(self, fault: Fault, nodes: tuple[str, ...]) -> Injection:
         pattern = fault.messages
         assert pattern is not None
-        kind, counted_as = _KINDS[fault.fault]
+        kind, counted_as = RULES[fault.fault]
         affected = self._affected(pattern)
         rules = []
         if affected:
@@ -113,7 +81,7 @@ class MessageFaults:
                 self._concerns(pattern, from_clients=kind != DUPLICATE),
                 count=fault.value("count"),
                 delay_ns=(fault.value("ms") or 0) * NS_PER_MS,
-                refusal=lambda message: _REFUSALS[type(message).__name__](message, error),
+                refusal=lambda message: refusal(message, error),
             )
             rules.append(rule)
         in_force = RulesInForce(
@@ -153,14 +121,6 @@ def check_messages(fault: Fault, nodes: SimulatedNodes) -> None:
     pattern = fault.messages
     if pattern is None:
         return
-    check_message(pattern.name)
+    check_message_fault(fault, MESSAGE_NAMES, WHOLLY_REFUSABLE)
     for role in pattern.roles:
         check_role(role, nodes.population())
-    kind, _ = _KINDS[fault.fault]
-    if kind in _OF_REQUESTS and pattern.name.endswith("Response"):
-        raise UsageError(f"fault {fault.id}: {fault.fault!r} is about requests; name the API alone")
-    if kind == REFUSE and pattern.message not in _REFUSALS:
-        known = ", ".join(name.removesuffix("Request") for name in _REFUSALS)
-        raise UsageError(
-            f"fault {fault.id}: a {pattern.name} cannot be refused as a whole; these can: {known}"
-        )

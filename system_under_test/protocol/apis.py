@@ -490,3 +490,8 @@ APIS: tuple[Api, ...] = tuple(
     sorted((*_OTHERS, *GROUP_APIS, *TRANSACTION_APIS), key=lambda api: api.key)
 )
 """In the order of the keys. To serve another API, add its row."""
+
+MESSAGE_NAMES: tuple[str, ...] = tuple(
+    dict.fromkeys(name for api in APIS for name in (api.name, f"{api.name}Response"))
+)
+"""What experiments call messages: requests by their API, responses with the word after it."""

@@ -8,6 +8,14 @@
     {"at_ns": 6, "node": "b1", "event": "metrics", "values": {...}, "gone": [...]}     those that changed
     {"at_ns": 7, "node": "b1", "event": "stopped"}      or  "failed" with an "error"
 
+A node with a fault point (`fault_point.py`) also reports which version of its file it has read, what its rules did
+so far, and the messages and fsyncs that it was asked for:
+
+    {"at_ns": 8, "node": "b1", "event": "fault-point", "version": 3}
+    {"at_ns": 9, "node": "b1", "event": "fault-acted", "rule": "f2", "count": 4}
+    {"at_ns": 10, "node": "b1", "event": "message", "what": "sent", "name": "FetchResponse", "source": "b1", ...}
+    {"at_ns": 11, "node": "b1", "event": "fsync"}
+
 `at_ns` is CLOCK_MONOTONIC of the machine, never skewed: it is the harness's time, not the node's. A line is
 written with one `write`, so after a kill all lines are complete, except perhaps the last.
 """

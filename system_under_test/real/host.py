@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from system_under_test.real.clock import RealClock
+from system_under_test.real.fault_point import FaultPoint
 from system_under_test.real.limits import Limits
 from system_under_test.real.message_log import MessageLog
 from system_under_test.real.network import RealNetwork
@@ -25,6 +26,7 @@ class RealHost:
         limits: Limits of the listener.
         events_path: Path of the event log; None for no log.
         messages_path: Path of the message log; None for no log.
+        fault_point_path: Path of the file of the fault point; None for no fault point.
         on_failure: Called when a handler raises an unexpected error.
 
     Raises:
@@ -43,6 +45,7 @@ class RealHost:
         limits: Limits,
         events_path: Path | None,
         messages_path: Path | None = None,
+        fault_point_path: Path | None = None,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.name = name
@@ -51,6 +54,10 @@ class RealHost:
         self.storage = RealStorage(data_dir)
         self.observer: EventLog | NoEvents = open_events(events_path, name)
         self._messages = None if messages_path is None else MessageLog(messages_path)
+        self.faults: FaultPoint | None = None
+        if fault_point_path is not None:
+            self.faults = FaultPoint(fault_point_path, name, self.observer.report)
+            self.storage.on_fsync = self.faults.sync_began
         self.network = RealNetwork(
             address=address,
             role=role,
@@ -60,6 +67,7 @@ class RealHost:
             on_failure=on_failure,
             source=own_address(address),
             messages=self._messages,
+            faults=self.faults,
         )
 
     def close(self) -> None:

@@ -16,9 +16,11 @@ import asyncio
 import socket
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from system_under_test.protocol.wire import MalformedRequestError, ServerCodec, WireRequest
+from system_under_test.real.fault_point import FaultPoint
 from system_under_test.real.limits import Limits
 from system_under_test.real.message_log import (
     REQUEST_ARRIVED,
@@ -26,6 +28,7 @@ from system_under_test.real.message_log import (
     MessageLog,
     line_head,
 )
+from system_under_test.real.passages import Arrival, Departure
 from system_under_test.runtime import Handler, RequestContext
 
 SIZE_BYTES = 4
@@ -50,6 +53,8 @@ class Listener:
         mark: Called for connections that this side closed.
         on_failure: Called when the handler raises an unexpected error, which is a bug and ends the node.
         messages: Takes requests and responses; None if the node has no message log.
+        name: Who receives requests, for the fault point.
+        faults: May take requests and responses; None if the node has no fault point.
 
     Attributes:
         counts: Numbers of accepted connections, of requests, and of closed connections by cause.
@@ -64,7 +69,12 @@ class Listener:
         mark: Mark,
         on_failure: Callable[[BaseException], None],
         messages: MessageLog | None = None,
+        *,
+        name: str = "",
+        faults: FaultPoint | None = None,
     ) -> None:
+        self.name = name
+        self.faults = faults
         self.codec = codec
         self.handler = handler
         self.limits = limits
@@ -152,6 +162,24 @@ class Listener:
             self._over_budget.clear()
             for connection in waiting:
                 connection.release("budget")
+
+    def process_copy(self, message: Any, context: RequestContext) -> None:
+        """Processes a request as if it had come over another connection that nobody reads."""
+        self._last_id += 1
+        try:
+            response = self.handler(message, replace(context, connection_id=self._last_id))
+        except ConnectionAbortedError:
+            return
+        except Exception as error:
+            self.on_failure(error)
+            return
+        if isinstance(response, asyncio.Future):
+            response.add_done_callback(self._copy_is_done)
+
+    def _copy_is_done(self, future: "asyncio.Future[Any]") -> None:
+        error = None if future.cancelled() else future.exception()
+        if error is not None and not isinstance(error, ConnectionAbortedError):
+            self.on_failure(error)
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -319,14 +347,24 @@ class ServerConnection(asyncio.Protocol):
             self._write(request.direct)
             return
         self._note(REQUEST_ARRIVED, request, request.message)
-        context = RequestContext(
+        if listener.faults is not None and listener.faults.takes(Arrival(self, request)):
+            return
+        self.process(request)
+
+    def context_of(self, request: WireRequest) -> RequestContext:
+        """Describes the sender of a request."""
+        return RequestContext(
             peer=self.peer,
             connection_id=self.connection_id,
             client_id=request.client_id,
             api_version=request.version,
         )
+
+    def process(self, request: WireRequest) -> None:
+        """Passes a request to the handler, and its response to the sender, now or later."""
+        listener = self._listener
         try:
-            response = listener.handler(request.message, context)
+            response = listener.handler(request.message, self.context_of(request))
         except ConnectionAbortedError as error:
             self.drop("refused", reason=str(error))
             return
@@ -341,7 +379,7 @@ class ServerConnection(asyncio.Protocol):
             self._pending = request
             response.add_done_callback(self._completed)
             return
-        self._respond(request, response)
+        self.respond(request, response)
 
     def _completed(self, future: "asyncio.Future[Any]") -> None:
         request = self._pending
@@ -359,10 +397,11 @@ class ServerConnection(asyncio.Protocol):
         if self._is_closed or request is None:
             return
         self._active_s = self._loop.time()
-        self._respond(request, future.result())
+        self.respond(request, future.result())
         self._work()
 
-    def _respond(self, request: WireRequest, response: Any) -> None:
+    def respond(self, request: WireRequest, response: Any) -> None:
+        """Sends a response, unless the fault point takes it."""
         try:
             data = self._listener.codec.encode_response(request, response)
         except MalformedRequestError as error:
@@ -372,9 +411,42 @@ class ServerConnection(asyncio.Protocol):
             # A bug. The effects of the request remain; only this client gets no response.
             self.drop("answer-not-encodable", api=request.api.name, error=str(error))
             return
+        faults = self._listener.faults
+        if faults is not None and not self._is_closed:
+            departure = Departure(self, request, response, data)
+            if faults.takes(departure):
+                return
+        self.send(request, response, data)
+
+    def send(self, request: WireRequest, response: Any, data: bytes) -> None:
+        """Writes a response."""
         if not self._is_closed:
             self._note(RESPONSE_SENT, request, response)
         self._write(data)
+
+    # What the fault point does
+
+    @property
+    def listener(self) -> Listener:
+        """The listener that accepted it."""
+        return self._listener
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._is_closed
+
+    def wait(self) -> None:
+        """Handles no request until `resume`."""
+        self._is_busy = True
+
+    def resume(self, action: Callable[[], None]) -> None:
+        """Does what a message had to wait for, and goes on with the requests behind it."""
+        was_busy, self._is_busy = self._is_busy, False
+        self._active_s = self._loop.time()
+        action()
+        if was_busy:
+            self._work()
 
     def _note(self, what: str, request: WireRequest, message: Any) -> None:
         messages = self._listener.messages
@@ -405,7 +477,7 @@ class ServerConnection(asyncio.Protocol):
         self._drop_buffer()
         if self._transport is not None:
             # The write buffer holds earlier responses, which may still be sent unless the client does not read.
-            if cause in ("write-stall", "listener-closed"):
+            if cause in ("write-stall", "listener-closed", "fault"):
                 self._transport.abort()
             else:
                 self._transport.close()

@@ -19,6 +19,7 @@ from system_under_test.protocol.client_versions import (
 from system_under_test.protocol.feature_levels import NO_LEVELS, FeatureLevels
 from system_under_test.protocol.releases import Release
 from system_under_test.protocol.wire import ClientCodec, ServerCodec
+from system_under_test.real.fault_point import FaultPoint
 from system_under_test.real.limits import Limits
 from system_under_test.real.listener import SIZE_BYTES, Listener, Mark
 from system_under_test.real.message_log import (
@@ -52,6 +53,7 @@ class RealNetwork:
         negotiates_versions: Whether it first requests the versions of each node that it connects to, and converts
             every request to the highest common one. Nodes do not: they all run the same code.
         messages: Takes requests and responses; None if this host has no message log.
+        faults: May take messages; None if this host has no fault point.
     """
 
     def __init__(
@@ -66,7 +68,9 @@ class RealNetwork:
         source: str | None = None,
         negotiates_versions: bool = False,
         messages: MessageLog | None = None,
+        faults: FaultPoint | None = None,
     ) -> None:
+        self._faults = faults
         self._address = address
         self._messages = messages
         self._negotiates_versions = negotiates_versions
@@ -120,7 +124,14 @@ class RealNetwork:
         assert self._role is not None
         codec = ServerCodec(self._role, release=self._release, levels=self._levels)
         self.listener = Listener(
-            codec, handler, self._limits, self._mark, self._on_failure, self._messages
+            codec,
+            handler,
+            self._limits,
+            self._mark,
+            self._on_failure,
+            self._messages,
+            name=self._client_id,
+            faults=self._faults,
         )
         self._socket.setblocking(False)
         self._socket.listen(BACKLOG)
@@ -140,7 +151,9 @@ class RealNetwork:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: RealConnection(self._client_id, self._forget, self._messages),
+                    lambda: RealConnection(
+                        self._client_id, self._forget, self._messages, address, self._faults
+                    ),
                     host.strip("[]"),
                     int(port),
                     local_addr=self._source,
@@ -213,8 +226,12 @@ class RealConnection(asyncio.Protocol):
         client_id: str,
         on_gone: Callable[["RealConnection"], None],
         messages: MessageLog | None = None,
+        address: str = "",
+        faults: FaultPoint | None = None,
     ) -> None:
         self._client_id = client_id
+        self._address = address
+        self._faults = faults
         self._on_gone = on_gone
         self._messages = messages
         self._heads: dict[str, str] = {}
@@ -271,6 +288,8 @@ class RealConnection(asyncio.Protocol):
         assert self._transport is not None
         data = self._codec.encode_request(sent, self._correlation_id, self._client_id)
         self._note(REQUEST_SENT, self._correlation_id, sent)
+        if self._faults is not None:
+            self._faults.client_sent(self._address, sent)
         self._transport.write(data)
 
     def _note(self, what: str, correlation_id: int, message: Any) -> None:
@@ -338,6 +357,8 @@ class RealConnection(asyncio.Protocol):
             self._end(ConnectionResetError("a response belongs to another request"))
             return False
         self._note(RESPONSE_ARRIVED, correlation_id, response)
+        if self._faults is not None:
+            self._faults.client_received(self._address, response)
         if not flight.future.done():
             flight.future.set_result(response)
         return True

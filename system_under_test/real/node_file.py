@@ -42,6 +42,7 @@ class NodeFile:
         limits: Limits of its listener.
         events_path: Path of its event log; None for no log.
         messages_path: Path of its message log; None for no log.
+        fault_point_path: File by which a test has it report and change single messages; None for no fault point.
         skew_file: File through which its clock is skewed; None for a true clock.
         metrics_address: Where it serves its metrics over HTTP, "host:port"; "" if it does not.
         metrics_interval_ms: How often it writes its metrics to the event log; 0 for never.
@@ -52,6 +53,7 @@ class NodeFile:
     limits: Limits
     events_path: Path | None = None
     messages_path: Path | None = None
+    fault_point_path: Path | None = None
     skew_file: Path | None = None
     metrics_address: str = ""
     metrics_interval_ms: int = 0
@@ -74,6 +76,7 @@ _TOP = {
     "voters": list,
     "events": str,
     "messages": str,
+    "fault_point": str,
     "skew_file": str,
     "log_dirs": list,
     "metrics_listen": str,
@@ -162,6 +165,7 @@ def _resolve(data: Mapping[str, Any], folder: Path) -> NodeFile:
         limits=_table(Limits, data.get("limits", {}), "limits."),
         events_path=folder / data["events"] if data.get("events") else None,
         messages_path=folder / data["messages"] if data.get("messages") else None,
+        fault_point_path=folder / data["fault_point"] if data.get("fault_point") else None,
         skew_file=folder / data["skew_file"] if data.get("skew_file") else None,
         metrics_address=_address("metrics_listen", data["metrics_listen"])
         if data.get("metrics_listen")

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,6 +26,9 @@ class RealStorage:
 
     Args:
         root: The data directory; it is created if it does not exist.
+
+    Attributes:
+        on_fsync: Called when an fsync of a file begins.
 
     Raises:
         DirectoryInUseError: Another process uses the directory.
@@ -44,6 +48,7 @@ class RealStorage:
         self._open: OrderedDict[str, int] = OrderedDict()
         # Directories that exist, by relative path; the value is True if their names in their parents are durable.
         self._directories: dict[str, bool] = {"": True}
+        self.on_fsync: Callable[[], None] = lambda: None
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fsync")
 
     def close(self) -> None:
@@ -147,11 +152,14 @@ class RealStorage:
         """Makes the current content of a file durable before it returns."""
         # A duplicate, because the file may be closed or removed meanwhile.
         descriptor = os.dup(self._descriptor(path, create=False))
+        self.on_fsync()
         await asyncio.get_running_loop().run_in_executor(self._worker, _fsync_and_close, descriptor)
 
     def fsync_blocking(self, path: str) -> None:
         """Does the same as `fsync`, but blocks the whole node."""
-        os.fsync(self._descriptor(path, create=False))
+        descriptor = self._descriptor(path, create=False)
+        self.on_fsync()
+        os.fsync(descriptor)
 
     def fsync_dir(self, directory: str) -> None:
         """Makes creations, renames and removals in a directory durable; blocks the whole node."""

@@ -322,6 +322,17 @@ class HostCluster(RealCluster):
         """Returns access to the files on a node's disk."""
         return _AgentFiles(self.nodes[name])
 
+    async def write_beside(self, name: str, file: str, text: str) -> None:
+        """Replaces a file beside the files of a node.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        try:
+            await self.nodes[name].agent.request("write_beside", node=name, file=file, text=text)
+        except (AgentError, AgentGoneError) as error:
+            raise OSError(str(error)) from None
+
     # -- processes that end
 
     def _event_of_agent(self, event: dict[str, Any]) -> None:

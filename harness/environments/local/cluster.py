@@ -118,6 +118,17 @@ class ProcessCluster(RealCluster):
         for name in self.local.nodes:
             await self.start_node(name)
 
+    async def write_beside(self, name: str, file: str, text: str) -> None:
+        """Replaces a file beside the files of a node.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        directory = self.local.nodes[name].directory
+        made = directory / f"{file}.new"
+        made.write_text(text, encoding="utf-8")
+        made.replace(directory / file)
+
     def node_files(self, name: str) -> NodeFiles:
         """Returns access to the files of a node."""
         return _LocalNodeFiles(self.local.nodes[name].directory / DATA_FOLDER)

@@ -30,7 +30,7 @@ from harness.contracts.system import (
 from harness.contracts.violation import Violation
 from harness.errors import UsageError
 from harness.systems.reference.message_log import MESSAGE_FILES
-from harness.systems.reference.node_files import NODE_FILE, node_toml
+from harness.systems.reference.node_files import FAULT_POINT_FILE, NODE_FILE, node_toml
 from system_under_test.config import (
     ALL_PROFILES,
     DEFAULT_PROFILE,
@@ -42,7 +42,10 @@ from system_under_test.config import (
 )
 from system_under_test.metadata.image import MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG
 from system_under_test.properties import PropertyError, configured
+from system_under_test.protocol.apis import MESSAGE_NAMES
 from system_under_test.rules import SWITCHABLE_RULES
+from system_under_test.runtime.marks import MARKS
+from system_under_test.whole_refusals import WHOLLY_REFUSABLE
 
 CONFIG_KEYS = (MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG)
 """The settings that a running cluster can change."""
@@ -98,7 +101,7 @@ class ReferenceSystem:
     """The reference system.
 
     Implements `System`, `LogReader`, `RecordsMessages`, `Administrable`, `PropertyTaker`, `HasRunProperties`,
-    `SeveralLogDirs`, `HasSpace` and `ElrSwitch`.
+    `SeveralLogDirs`, `HasSpace`, `HasFaultPoint` and `ElrSwitch`.
     """
 
     name = "reference"
@@ -113,6 +116,10 @@ class ReferenceSystem:
     run_properties = RUN_PROPERTIES
     message_files = MESSAGE_FILES
     records_messages_by_default = True
+    fault_point_file = FAULT_POINT_FILE
+    message_names = MESSAGE_NAMES
+    mark_names = tuple(MARKS)
+    wholly_refusable = WHOLLY_REFUSABLE
 
     def __init__(self) -> None:
         self.profiles: Mapping[str, Promises] = {

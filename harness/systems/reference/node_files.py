@@ -12,6 +12,7 @@ from system_under_test.config import LOG_DIR_NAMES
 CLUSTER_ID = "bGFzdHN0YW5kLWxvY2FsAA"
 """As Kafka's tools make them: 16 bytes in base 64 without padding, here the text "laststand-local"."""
 NODE_FILE = "node.toml"
+FAULT_POINT_FILE = "fault-point.json"
 FAST_GROUPS: Mapping[str, Any] = {
     "group_initial_rebalance_delay_ms": 100,
     "group_min_session_timeout_ms": 1000,
@@ -75,6 +76,8 @@ def node_toml(node: Node, nodes: Sequence[Node], settings: Settings, *, data_dir
             values["metrics_interval_ms"] = settings.metrics_interval_ms
     if settings.with_messages:
         values["messages"] = MESSAGES_FILE
+    if settings.with_fault_point:
+        values["fault_point"] = FAULT_POINT_FILE
     values |= _tables(nodes, settings)
     return f"# {node.name}\n{tomli_w.dumps(values)}"
 

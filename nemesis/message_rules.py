@@ -1,0 +1,74 @@
+"""What faults on single messages are, in every world: their rules, and which messages they can be about."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from harness.errors import UsageError
+from harness.names import unknown_name
+from nemesis.fault import Fault
+
+
+class Rule(NamedTuple):
+    """What a fault does to a message: the kind of its rule, and what counts as evidence."""
+
+    kind: str
+    counted_as: str
+
+
+HOLD, LATE, DROP, DUPLICATE, REORDER, REFUSE = (
+    "hold",
+    "late",
+    "drop",
+    "duplicate",
+    "reorder",
+    "refuse",
+)
+"""Kinds of rules, as the simulated network and the fault points of nodes call them."""
+
+RULES: Mapping[str, Rule] = {
+    "hold_messages": Rule(HOLD, "messages_held"),
+    "delay_messages": Rule(LATE, "messages_delayed"),
+    "drop_messages": Rule(DROP, "messages_dropped"),
+    "duplicate_messages": Rule(DUPLICATE, "copies_delivered"),
+    "reorder_messages": Rule(REORDER, "messages_overtaken"),
+    "refuse_messages": Rule(REFUSE, "requests_refused"),
+}
+"""By fault."""
+
+OF_MESSAGES = frozenset(RULES)
+"""The faults on messages."""
+
+_OF_REQUESTS = (DUPLICATE, REFUSE)
+
+
+def check_message_fault(
+    fault: Fault, names: Collection[str], wholly_refusable: Collection[str]
+) -> None:
+    """Raises `UsageError` if a fault is about messages that do not exist, or that it cannot be about.
+
+    Args:
+        fault: Any fault.
+        names: What messages are called: requests by their API, responses with the word after it.
+        wholly_refusable: Class names of the requests that can be refused as a whole.
+    """
+    pattern = fault.messages
+    if pattern is None:
+        return
+    if pattern.name not in names:
+        raise UsageError(f"fault {fault.id}: {unknown_name('message', pattern.name, names)}")
+    kind = RULES[fault.fault].kind
+    if kind in _OF_REQUESTS and pattern.name.endswith("Response"):
+        raise UsageError(f"fault {fault.id}: {fault.fault!r} is about requests; name the API alone")
+    if kind == REFUSE and pattern.message not in wholly_refusable:
+        known = ", ".join(name.removesuffix("Request") for name in wholly_refusable)
+        raise UsageError(
+            f"fault {fault.id}: a {pattern.name} cannot be refused as a whole; these can: {known}"
+        )
+
+
+def needs_fault_point(schedule: Sequence[Fault]) -> bool:
+    """Whether nodes need a fault point: a fault is on messages, or waits for an event that only nodes see."""
+    return any(
+        fault.fault in OF_MESSAGES or any(not one.kind.is_committed for one in fault.triggers)
+        for fault in schedule
+    )

@@ -1,0 +1,84 @@
+"""Requests and responses as the fault point sees them. Implements `system_under_test.real.fault_point.Passage`."""
+
+from typing import TYPE_CHECKING, Any
+
+from system_under_test.protocol.wire import WireRequest
+
+if TYPE_CHECKING:
+    from system_under_test.real.listener import ServerConnection
+
+
+class _Passage:
+    """The common part."""
+
+    __slots__ = ("_connection", "_request")
+
+    def __init__(self, connection: "ServerConnection", request: WireRequest) -> None:
+        self._connection = connection
+        self._request = request
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its connection still exists."""
+        return not self._connection.is_closed
+
+    def wait(self) -> None:
+        """Makes it wait, and everything behind it."""
+        self._connection.wait()
+
+    def lose(self) -> None:
+        """Breaks the connection."""
+        self._connection.drop("fault", api=self._request.api.name)
+
+
+class Arrival(_Passage):
+    """A request that has arrived."""
+
+    __slots__ = ("is_request", "message", "source", "target")
+
+    def __init__(self, connection: "ServerConnection", request: WireRequest) -> None:
+        super().__init__(connection, request)
+        self.source = request.client_id
+        self.target = connection.listener.name
+        self.message = request.message
+        self.is_request = True
+
+    def go(self) -> None:
+        """Processes it after it has waited."""
+        self._connection.resume(lambda: self._connection.process(self._request))
+
+    def copy(self) -> None:
+        """Processes it a second time."""
+        context = self._connection.context_of(self._request)
+        self._connection.listener.process_copy(self.message, context)
+
+    def answer(self, response: Any) -> None:
+        """Responds to it without processing it."""
+        self._connection.resume(lambda: self._connection.respond(self._request, response))
+
+
+class Departure(_Passage):
+    """A response that is about to leave."""
+
+    __slots__ = ("_data", "is_request", "message", "source", "target")
+
+    def __init__(
+        self, connection: "ServerConnection", request: WireRequest, response: Any, data: bytes
+    ) -> None:
+        super().__init__(connection, request)
+        self.source = connection.listener.name
+        self.target = request.client_id
+        self.message = response
+        self.is_request = False
+        self._data = data
+
+    def go(self) -> None:
+        """Sends it after it has waited."""
+        connection = self._connection
+        connection.resume(lambda: connection.send(self._request, self.message, self._data))
+
+    def copy(self) -> None:
+        """Does nothing: only requests are processed."""
+
+    def answer(self, response: Any) -> None:
+        """Does nothing: it is a response itself."""
