@@ -83,13 +83,17 @@ def intercept(fault: NetworkFault, pipe: Carrier, frame: Flight, message: Any, n
     if fault.kind == REORDER:
         _overtake(fault, pipe, frame)
     assert fault.concerns is not None
-    if fault.remaining == 0 or not fault.concerns(link.src, link.dst, name):
+    is_used_up = fault.remaining == 0 and frame not in fault.waiting
+    if is_used_up or not fault.concerns(link.src, link.dst, name):
         return False
     return _RULES[fault.kind](fault, pipe, frame, message)
 
 
 def _hold(fault: NetworkFault, pipe: Carrier, frame: Flight, _message: Any) -> bool:
-    fault.dropped_or_stalled += 1
+    if frame not in fault.waiting:
+        _count_down(fault)
+        fault.dropped_or_stalled += 1
+        fault.waiting[frame] = pipe
     pipe.hold_back(frame, fault)
     return True
 

@@ -1,5 +1,6 @@
 """Faults on single messages: each acts on the messages that it names, at their arrival, and on no others."""
 
+import json
 from typing import Any
 
 import pytest
@@ -96,6 +97,15 @@ def test_a_held_message_arrives_when_the_fault_is_healed() -> None:
     assert held_ms is not None
     assert held_ms > 500
     assert played.isr_grew_ns() >= played.row["healed_ns"]
+
+
+def test_only_as_many_messages_are_held_as_counted() -> None:
+    played = Played("hold_messages", "Fetch from follower to leader", "count = 1,")
+    evidence = json.loads(played.row["evidence"])
+    assert evidence["messages_held"] == 1
+    late = [one for one in played.travels_ms("FetchRequest") if one is None or one > 5]
+    # What is behind it on its connection waits with it; followers have one request in flight.
+    assert len(late) == 1
 
 
 def test_a_delayed_message_is_late_by_that_time_and_only_as_many_as_counted() -> None:
