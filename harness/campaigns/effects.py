@@ -5,15 +5,17 @@ campaign other runs test the same, so the campaign is unknown only if a fault to
 runs that enabled it, if fewer than half of the runs tested anything, or if a run is unknown for another reason.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from checkers.kernels.compose import has_tested_nothing, never_took_effect
+from harness.contracts.metadata import PartitionState
 from harness.contracts.verdict import Validity, Verdict
 from harness.history.op import OpKind
 from harness.runs.experiment import Experiment
 from harness.runs.result import RunResult
+from nemesis.events import partition_events
 from nemesis.schedule import ADMIN, DRAWN_ACTIONS
 
 SEEDS_LISTED_MAX = 20
@@ -154,8 +156,10 @@ def effects_of(result: RunResult) -> dict[str, Any]:
     """Returns JSON-compatible data about the faults of a run, and how much its clients appended.
 
     Returns:
-        `faults`: per fault its `id`, `nodes`, `took_effect` and `is_repair`. `main_ns`: when the main phase began,
-        in nanoseconds since run start. `appends`: how many appends clients invoked in the main phase.
+        `faults`: per fault its `id`, `nodes`, `took_effect`, `is_repair`, `invoked_ns`, and `healed_ns` (None if
+        it was never healed). `main_ns`: when the main phase began. All times are nanoseconds since run start.
+        `appends`: how many appends clients invoked in the main phase. `changes`: the committed changes of
+        partitions that faults can wait for, in their order: `at_ns`, `event` ("isr-shrink"), `partition` ("t-0").
     """
     rows = result.tables["faults"].to_pylist()
     at_ms = {fault.id: fault.at_ms for fault in result.schedule if not fault.on}
@@ -176,9 +180,32 @@ def effects_of(result: RunResult) -> dict[str, Any]:
                 "nodes": list(row["resolved"]),
                 "took_effect": bool(row["took_effect"]),
                 "is_repair": bool(row["heals"]),
+                "invoked_ns": row["invoked_ns"],
+                "healed_ns": row["healed_ns"],
             }
             for row in rows
         ],
         "main_ns": min(begins, default=0),
         "appends": sum(kind == OpKind.APPEND and not final for kind, final in kinds),
+        "changes": list(_changes(result.tables["partition_states"].to_pylist())),
     }
+
+
+def _changes(states: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yields the committed changes of partitions for which a fault can wait."""
+    last: dict[str, PartitionState] = {}
+    for row in states:
+        now = PartitionState(
+            topic=row["topic"],
+            partition=row["partition"],
+            replicas=tuple(row["replicas"]),
+            leader=row["leader"],
+            leader_epoch=row["leader_epoch"],
+            partition_epoch=row["partition_epoch"],
+            isr=tuple(row["isr"]),
+            elr=tuple(row["elr"]),
+        )
+        before, last[now.name] = last.get(now.name), now
+        if before is not None:
+            for event in partition_events(before, now):
+                yield {"at_ns": row["at_ns"], "event": event, "partition": now.name}

@@ -47,8 +47,8 @@ class NetworkFault:
         free_at_ns: Throttle: when the wire has carried everything that was sent so far.
         concerns: Interceptors: which messages they are about.
         remaining: Interceptors: how many more messages they affect; None for all.
-        waiting: Hold, late, reorder: the messages that this rule has made wait, each with its pipe; None instead of the
-            pipe once another message has overtaken it. Duplicate: the copies that have not arrived yet.
+        waiting: Hold, late, reorder: the messages that this rule has made wait, each with its pipe; None instead
+            of the pipe once another message has overtaken it. Duplicate: the copies that have not arrived yet.
         act: Duplicate: delivers a copy, given this fault and the copy. Refuse: returns the response to a
             request; None if there is none.
     """

@@ -5,7 +5,8 @@ to the decisive moment, and which faults were found to be needed, because the ru
 """
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from harness.campaigns.crew import Crew, LocalWorker
 from harness.campaigns.shrinking.finding import find, shows, why_not
 from harness.campaigns.shrinking.shrinker import Shrinker
 from harness.campaigns.shrinking.source import Source
+from harness.campaigns.shrinking.steady import Steadier
 from harness.campaigns.shrinking.trial import Trial, numbers_of
 from harness.campaigns.shrinking.trial_runs import OutOfBudgetError, TrialRuns
 from harness.campaigns.signature import findings_of
@@ -86,22 +88,43 @@ def shrink(source: Source, limits: Limits, progress: ProgressDisplay) -> Shrunk:
         HarnessFailure: A worker died.
         KeyboardInterrupt: It was interrupted before the finding was shown.
     """
+    with _trial_runs(limits, progress) as trial_runs:
+        return _search(source, trial_runs)
+
+
+def steady(shrunk: Shrunk, limits: Limits, progress: ProgressDisplay) -> Trial:
+    """Returns the smallest run as a trial that depends less on exact times, for worlds where time is real.
+
+    Args:
+        shrunk: What a search found.
+        limits: How many trials run at once.
+        progress: Shows how far it is.
+
+    Raises:
+        HarnessFailure: A worker died.
+    """
+    with _trial_runs(replace(limits, runs_max=None, budget_s=None), progress) as trial_runs:
+        row = trial_runs.row(shrunk.best)
+        return Steadier(shrunk.best, row, shrunk.source.wanted, trial_runs).run()
+
+
+@contextmanager
+def _trial_runs(limits: Limits, progress: ProgressDisplay) -> Iterator[TrialRuns]:
+    """Yields what runs trials; its workers end with the block."""
     with tempfile.NamedTemporaryFile(
         prefix="laststand-shrink-", suffix=".log", delete=False
     ) as log:
         try:
             with Crew([LocalWorker(log) for _ in range(limits.jobs)], limits.jobs) as crew:
-                trial_runs = TrialRuns(
+                yield TrialRuns(
                     crew, runs_max=limits.runs_max, budget_s=limits.budget_s, progress=progress
                 )
-                found = _search(source, trial_runs)
         except HarnessFailure:
             raise  # its message names the log, which stays
         except BaseException:
             Path(log.name).unlink()
             raise
         Path(log.name).unlink()
-    return found
 
 
 def _search(source: Source, trial_runs: TrialRuns) -> Shrunk:

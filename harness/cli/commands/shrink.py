@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from results.store import RunStore
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from harness.campaigns.shrinking.shrunk import Shrunk
+    from harness.campaigns.shrinking.shrunk import Limits, Shrunk
 
 WORLDS = ("docker", "local", "ssh")
 ATTEMPTS = 3
@@ -111,7 +112,7 @@ def shrink(options: argparse.Namespace) -> int:
         directory = store_shrunk(shrunk, store, now=datetime.now(UTC))
         store.publish(directory)
     data = load_shrunk(directory)
-    elsewhere = _elsewhere(options, store, directory, shrunk)
+    elsewhere = _elsewhere(options, store, directory, shrunk, limits)
     if options.json:
         confirmed = {} if elsewhere is None else {"elsewhere": elsewhere[0]}
         files = RunFiles(directory)
@@ -127,7 +128,9 @@ def shrink(options: argparse.Namespace) -> int:
             }
         )
     else:
-        found = [] if elsewhere is None else repeat_parts(*elsewhere)
+        found = (
+            [] if elsewhere is None else [*_steadied_parts(elsewhere[0]), *repeat_parts(*elsewhere)]
+        )
         show(*shrunk_parts(data, directory, shrunk.best.seed), *found)
     if shrunk.was_interrupted:
         raise KeyboardInterrupt
@@ -154,13 +157,37 @@ def shrunk_parts(data: dict[str, Any], directory: Path, seed: int) -> "list[Rend
 
 
 def _elsewhere(
-    options: argparse.Namespace, store: RunStore, directory: Path, shrunk: "Shrunk"
+    options: argparse.Namespace,
+    store: RunStore,
+    directory: Path,
+    shrunk: "Shrunk",
+    limits: "Limits",
 ) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
-    """Runs the result where `--on` names, if it does, and returns what that showed."""
+    """Runs the result where `--on` names, if it does, and returns what that showed.
+
+    There the faults wait for events where the simulation allows it, because time is real.
+    """
+    from harness.campaigns.shrinking.shrunk import steady
+    from harness.campaigns.shrinking.steady import differences
     from harness.runs.replay import load_replay
 
     if options.on is None or shrunk.was_interrupted:
         return None
     options.system = None
     experiment, seed, _ = load_replay(directory)
-    return repeat_elsewhere(options, store, directory, experiment, seed)
+    with StandardErrorProgress(quiet=options.quiet) as progress:
+        progress.message("making the result independent of exact times")
+        trial = steady(shrunk, limits, progress)
+    experiment = replace(trial.experiment, name=experiment.name)
+    data, summaries = repeat_elsewhere(options, store, directory, experiment, seed)
+    return {**data, "changed": differences(shrunk.best, trial)}, summaries
+
+
+def _steadied_parts(data: dict[str, Any]) -> "list[RenderableType]":
+    """Returns what was changed for a world where time is real."""
+    from results.tables import line
+
+    return [
+        line(""),
+        *(line(f"changed for {data['on']}: {sentence}") for sentence in data["changed"]),
+    ]
