@@ -93,11 +93,11 @@ class CommittedEvents:
         self._controller = -1
 
     def check(self, trigger: Trigger) -> None:
-        """Raises `UsageError` if a trigger needs the simulation, or names a node that does not exist."""
+        """Raises `UsageError` if a trigger is no committed change, or names a node that does not exist."""
         if not trigger.kind.is_committed:
             raise UsageError(
-                f"the event {trigger.text()!r} happens inside of nodes, which only the simulation observes; "
-                "wait for a committed change, such as isr-shrink, or use --on simulation"
+                f"the event {trigger.text()!r} happens inside of nodes, which only the simulation and fault "
+                "points observe, and these nodes have none; wait for a committed change, such as isr-shrink"
             )
         self.check_names(trigger)
 

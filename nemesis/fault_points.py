@@ -232,6 +232,7 @@ class FaultPoints:
             for source in kinds
             for target in kinds
             if source != target
+            and not kinds[source] == kinds[target] == CLIENT
             and (of_clients or kinds[source] != CLIENT)
             and pattern.is_between(source, target, population=population, metadata=metadata)
         ]

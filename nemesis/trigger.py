@@ -34,7 +34,7 @@ class EventKind:
         qualifiers: The words that may follow: "of" a partition, "at" a node, "from" and "to" a node.
         names: What must follow the colon, for messages; empty if the kind stands alone.
         is_committed: Whether committed metadata shows it, so that every environment can observe it. Otherwise
-            only the simulation can.
+            only the simulation can, and nodes with a fault point.
     """
 
     name: str
@@ -143,7 +143,7 @@ COMMITTED_EVENTS = tuple(row.name for row in _ROWS if row.is_committed)
 """The kinds that every environment observes."""
 
 MARK, FSYNC, SENT, RECEIVED = "mark", "fsync", "sent", "received"
-"""The kinds that only the simulation observes."""
+"""The kinds that only the simulation and fault points observe."""
 
 _TEXT = re.compile(r"([a-z-]+)(?::([A-Za-z][A-Za-z0-9-]*))?((?: (?:of|at|from|to) \S+)*)")
 

@@ -72,8 +72,10 @@ includes the host of the harness. Selectors of targets are resolved when the fau
 counts too.
 
 In the simulation a fault begins at the virtual time of the event: a power cut on `fsync` finds the fsync in
-flight, and a cut on `sent:` finds the message on its way. In other environments, faults can wait for committed
-changes only, and begin when the harness sees the change; other events are refused before the run starts.
+flight, and a cut on `sent:` finds the message on its way. In other environments a fault begins when the harness
+sees the event, some tens of milliseconds later. Marks, fsyncs and messages are reported by the fault points of
+nodes, which the reference system has. Other systems have none: there, faults can wait for committed changes only,
+and other events are refused before the run starts.
 
 A fault whose event did not happen in time is recorded as not started, with the reason and without nodes. It did
 not take effect and does not count, like any fault without nodes.
@@ -116,7 +118,9 @@ two groups is a bridge; a node in no group sees all. |
 
 Faults on messages name them as a trigger does: an API for its requests, or an API and `Response`, then `from`
 and `to` a node or role, as in `messages = "AlterPartition from leader:t-0 to controller"`. Roles are looked up
-at each message. Only the simulation has them. They act when a message arrives, and stay within what TCP can do:
+at each message. They are injected in the simulation, and by the fault points of the reference system's nodes on
+real machines, where a changed role counts as soon as the harness has seen it. For other systems they are refused.
+They act when a message arrives, and stay within what TCP can do:
 
 * `hold_messages`: It waits until the fault is healed, and everything behind it on its connection waits, too.
 * `delay_messages`: As before, for `ms`.
@@ -194,7 +198,7 @@ def _triggers() -> str:
     for kind in EVENTS.values():
         event = f"`{kind.name}:`{kind.names}" if kind.names else f"`{kind.name}`"
         words = ", ".join(f"`{word}`" for word in kind.qualifiers)
-        where = "everywhere" if kind.is_committed else "in the simulation"
+        where = "everywhere" if kind.is_committed else "in the simulation, and by fault points"
         rows.append(f"| {event} | {words} | {kind.about} | {where} |")
     roles = ", ".join(f"`{role}`" for role in ROLES)
     return _TRIGGERS.format(roles=roles, events="\n".join(rows))

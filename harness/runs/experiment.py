@@ -446,8 +446,8 @@ class Experiment:
         )
         if inside and not is_observed:
             raise UsageError(
-                f"fault {fault.id} waits for {inside[0]!r}, which happens inside of nodes; only the simulation and "
-                f"fault points observe it, and nodes of {self.system} have none: a fault can wait "
+                f"fault {fault.id} waits for {inside[0]!r}, which happens inside of nodes; only the simulation "
+                f"and fault points observe it, and nodes of {self.system} have none: a fault can wait "
                 f"for committed changes only ({', '.join(COMMITTED_EVENTS)})"
             )
         for pattern in (*fault.triggers, fault.messages):

@@ -427,9 +427,13 @@ class ServerConnection(asyncio.Protocol):
     # What the fault point does
 
     @property
-    def listener(self) -> Listener:
-        """The listener that accepted it."""
-        return self._listener
+    def node(self) -> str:
+        """The node's name."""
+        return self._listener.name
+
+    def process_copy(self, message: Any, context: RequestContext) -> None:
+        """Processes a request as if it had come over another connection that nobody reads."""
+        self._listener.process_copy(message, context)
 
     @property
     def is_closed(self) -> bool:

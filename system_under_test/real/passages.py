@@ -1,11 +1,56 @@
 """Requests and responses as the fault point sees them. Implements `system_under_test.real.fault_point.Passage`."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from system_under_test.protocol.wire import WireRequest
+from system_under_test.runtime import RequestContext
 
-if TYPE_CHECKING:
-    from system_under_test.real.listener import ServerConnection
+
+class Connection(Protocol):
+    """A connection that the node has accepted, as far as passages need it (`real.listener.ServerConnection`)."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        ...
+
+    @property
+    def node(self) -> str:
+        """The node's name."""
+        ...
+
+    def wait(self) -> None:
+        """Handles no request until `resume`."""
+        ...
+
+    def resume(self, action: Callable[[], None]) -> None:
+        """Does what a message had to wait for, and goes on with the requests behind it."""
+        ...
+
+    def drop(self, cause: str, **details: Any) -> None:
+        """Closes the connection for a reason."""
+        ...
+
+    def context_of(self, request: WireRequest) -> RequestContext:
+        """Describes the sender of a request."""
+        ...
+
+    def process(self, request: WireRequest) -> None:
+        """Passes a request to the handler, and its response to the sender."""
+        ...
+
+    def process_copy(self, message: Any, context: RequestContext) -> None:
+        """Processes a request as if it had come over another connection that nobody reads."""
+        ...
+
+    def respond(self, request: WireRequest, response: Any) -> None:
+        """Sends a response, unless the fault point takes it."""
+        ...
+
+    def send(self, request: WireRequest, response: Any, data: bytes) -> None:
+        """Writes a response."""
+        ...
 
 
 class _Passage:
@@ -13,7 +58,7 @@ class _Passage:
 
     __slots__ = ("_connection", "_request")
 
-    def __init__(self, connection: "ServerConnection", request: WireRequest) -> None:
+    def __init__(self, connection: Connection, request: WireRequest) -> None:
         self._connection = connection
         self._request = request
 
@@ -36,10 +81,10 @@ class Arrival(_Passage):
 
     __slots__ = ("is_request", "message", "source", "target")
 
-    def __init__(self, connection: "ServerConnection", request: WireRequest) -> None:
+    def __init__(self, connection: Connection, request: WireRequest) -> None:
         super().__init__(connection, request)
         self.source = request.client_id
-        self.target = connection.listener.name
+        self.target = connection.node
         self.message = request.message
         self.is_request = True
 
@@ -50,7 +95,7 @@ class Arrival(_Passage):
     def copy(self) -> None:
         """Processes it a second time."""
         context = self._connection.context_of(self._request)
-        self._connection.listener.process_copy(self.message, context)
+        self._connection.process_copy(self.message, context)
 
     def answer(self, response: Any) -> None:
         """Responds to it without processing it."""
@@ -63,10 +108,10 @@ class Departure(_Passage):
     __slots__ = ("_data", "is_request", "message", "source", "target")
 
     def __init__(
-        self, connection: "ServerConnection", request: WireRequest, response: Any, data: bytes
+        self, connection: Connection, request: WireRequest, response: Any, data: bytes
     ) -> None:
         super().__init__(connection, request)
-        self.source = connection.listener.name
+        self.source = connection.node
         self.target = request.client_id
         self.message = response
         self.is_request = False

@@ -1,11 +1,14 @@
 """Makes a trial that does not depend on exact times, for worlds where time is real.
 
-A shrunk schedule often hits a moment of a few milliseconds by its times alone. So each fault waits for the
-committed change that came before it, and lasts until the one after it; the main phase is longer, and clients
-append more often. A change is kept only if the simulation still shows the finding, also when every fault begins late.
+A shrunk schedule often hits a moment of a few milliseconds by its times alone. So faults begin later in a longer
+main phase, and clients append more often: there have to be records when the first fault strikes. Each fault waits
+for the committed change that came before it, and lasts until the one after it; the last fault comes first, because
+what an earlier one causes moves with it. A change is kept only if the simulation still shows the finding, also
+when every fault that waits for an event begins late.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from harness.campaigns.shrinking.finding import Row, idle_faults, shows
@@ -18,8 +21,14 @@ LATE_MS = (40, 120)
 EVENTS_TRIED_MAX = 4
 """How many changes before a fault are tried as its event, the nearest first."""
 
+ROUNDS_MAX = 3
+"""What one fault waits for may be possible only when another one waits."""
+
+LATER_MS = 1000
+"""How much later faults begin: real clients need a moment to connect."""
+
 MORE_MS = 3000
-"""How much longer the main phase is: events may come later."""
+"""How much longer the main phase is besides: events may come later."""
 
 APPENDS_PER_S = (20.0, 5.0)
 """Rates that are tried, so that there is a record to lose."""
@@ -61,24 +70,32 @@ class Steadier:
         """
         duration_ms = self.best.experiment.duration_ms + MORE_MS
         self._take(_given(changed(self.best, duration_ms=duration_ms)))
+        is_later = self._take(_given(_later(self.best, LATER_MS)))
         self._take(
             one
             for rate in APPENDS_PER_S
             if getattr(self.best.experiment.workload, "appends_per_s", rate) < rate
             for one in _given(with_workload(self.best, appends_per_s=rate))
         )
-        for index in range(len(self.best.schedule)):
-            self._take(self._waiting(index))
-            self._take(self._healed_by_event(index))
+        for _ in range(ROUNDS_MAX):
+            before = self.best
+            for index in reversed(range(len(self.best.schedule))):
+                self._take(self._waiting(index))
+                self._take(self._healed_by_event(index))
+            if self.best == before:
+                break
+        if not is_later:
+            self._take(_given(_later(self.best, LATER_MS)))
         return self.best
 
-    def _take(self, trials: Iterator[Trial]) -> None:
-        """Continues with the first trial that shows the finding, in time and late."""
+    def _take(self, trials: Iterator[Trial]) -> bool:
+        """Continues with the first trial that shows the finding, in time and late; returns whether there is one."""
         for trial in trials:
             variants = [trial, *(late(trial, by_ms) for by_ms in LATE_MS)]
             if all(map(self._shows, variants)):
                 self.best, self._row = trial, self._trial_runs.row(trial)
-                return
+                return True
+        return False
 
     def _shows(self, trial: Trial) -> bool:
         return shows(self._trial_runs.row(trial), self._wanted, idle_max=self._idle_max)
@@ -136,6 +153,8 @@ def differences(before: Trial, after: Trial) -> list[str]:
             sentences.append(
                 f"{new.id} begins at the event {new.on!r}{which} instead of at {old.at_ms} ms"
             )
+        elif new.at_ms != old.at_ms:
+            sentences.append(f"{new.id} begins at {new.at_ms} ms instead of at {old.at_ms} ms")
         if new.until != old.until:
             which = "" if new.until_nth == 1 else f", occurrence {new.until_nth},"
             sentences.append(
@@ -148,6 +167,15 @@ def differences(before: Trial, after: Trial) -> list[str]:
     if durations[0] != durations[1]:
         sentences.append(f"the main phase takes {durations[1]} ms instead of {durations[0]} ms")
     return sentences
+
+
+def _later(trial: Trial, by_ms: int) -> Trial | None:
+    """Returns the trial with faults that begin later, and a main phase that is longer by as much."""
+    schedule = tuple(
+        fault if fault.on else replace(fault, at_ms=fault.at_ms + by_ms) for fault in trial.schedule
+    )
+    duration_ms = trial.experiment.duration_ms + by_ms
+    return changed(trial, schedule=schedule, duration_ms=duration_ms)
 
 
 def late(trial: Trial, by_ms: int) -> Trial:

@@ -1,6 +1,6 @@
 """The reference system as the harness sees it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -117,9 +117,9 @@ class ReferenceSystem:
     message_files = MESSAGE_FILES
     records_messages_by_default = True
     fault_point_file = FAULT_POINT_FILE
-    message_names = MESSAGE_NAMES
-    mark_names = tuple(MARKS)
-    wholly_refusable = WHOLLY_REFUSABLE
+    message_names: Sequence[str] = MESSAGE_NAMES
+    mark_names: Collection[str] = tuple(MARKS)
+    wholly_refusable: Collection[str] = WHOLLY_REFUSABLE
 
     def __init__(self) -> None:
         self.profiles: Mapping[str, Promises] = {
