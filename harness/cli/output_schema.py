@@ -256,7 +256,12 @@ OUTPUTS: Mapping[str, tuple[Form, ...]] = {
                 "seed": ("integer", "its seed"),
                 "report": ("string", "path of its report"),
             },
-            {"elsewhere": ("object", "repeats in another environment")},
+            {
+                "elsewhere": (
+                    "object",
+                    "repeats in another environment, and what was `changed` for it",
+                )
+            },
         ),
     ),
     "nightly": (_form({"plan": ("string", "the plan as TOML")}), _NIGHT),

@@ -89,7 +89,7 @@ class Steadier:
         return self.best
 
     def _take(self, trials: Iterator[Trial]) -> bool:
-        """Continues with the first trial that shows the finding, in time and late; returns whether there is one."""
+        """Continues with the first trial that shows the finding, in time and late; returns whether one does."""
         for trial in trials:
             variants = [trial, *(late(trial, by_ms) for by_ms in LATE_MS)]
             if all(map(self._shows, variants)):

@@ -29,6 +29,7 @@ class Sleepers:
 
     def __init__(self) -> None:
         self.nodes = {name: self._spawn() for name in ("b1", "b2")}
+        self.reports: list[Callable[[Any], None]] = []
         self.exit_code: int | None = None
         """What a process ends with after SIGTERM; None: the signal itself."""
 
