@@ -5,6 +5,7 @@ from typing import Any
 
 from harness.contracts.capability import NO, WEAKER, YES, Capability
 from nemesis.administration import ACTIONS
+from nemesis.message_rules import OF_MESSAGES
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "cut": ("nft-drop",),
@@ -77,6 +78,8 @@ def fault_capabilities(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Capa
         faults[name] = Capability(
             level=NO, why="a host keeps all log directories of a node on one disk"
         )
+    for name in OF_MESSAGES:
+        faults[name] = Capability(level=YES, how="fault points of nodes, if their system has these")
     for fault, mechanisms in NEEDS.items():
         faults[fault] = _worst(
             [

@@ -88,7 +88,7 @@ class HostInjector:
     def supported_faults(self) -> frozenset[str]:
         """Names of the faults that can be injected here."""
         of_hosts = frozenset(name for name, can in self._capabilities.items() if can.is_there)
-        return of_hosts if self._points is None else of_hosts | OF_MESSAGES
+        return of_hosts - OF_MESSAGES if self._points is None else of_hosts
 
     def describe(self) -> dict[str, Any]:
         """Returns, for the run's record, how each fault is injected here."""

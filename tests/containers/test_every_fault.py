@@ -11,10 +11,14 @@ from harness.cli.main import main
 from harness.runs import experiment_file as experiments
 from nemesis.administration import ACTIONS
 from nemesis.faults import FAULT_NAMES
-from nemesis.hosts.capabilities import OF_DIRECTORIES, OF_MESSAGES
+from nemesis.hosts.capabilities import OF_DIRECTORIES
+from nemesis.message_rules import OF_MESSAGES
 from results.history_files import read_tables
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "every-fault.toml"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLE = EXAMPLES / "every-fault.toml"
+ON_MESSAGES = EXAMPLES / "faults-on-messages.toml"
+"""Only systems with fault points allow these."""
 
 
 def test_the_example_has_every_fault_that_every_system_allows() -> None:
@@ -28,12 +32,29 @@ def test_the_example_has_every_fault_that_every_system_allows() -> None:
     }
 
 
-def run_once(results: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
+def test_the_example_on_messages_has_every_fault_on_messages() -> None:
+    scheduled = {fault.fault for fault in experiments.load(ON_MESSAGES).schedule}
+    assert scheduled == {*OF_MESSAGES, "pause", "kill"}
+
+
+def run_once(
+    example: Path, results: Path, capsys: pytest.CaptureFixture[str]
+) -> dict[str, dict[str, Any]]:
     """Runs the example, which must leave nothing; returns its faults by identifier.
 
     It must end valid, unless a fault found nothing to do: then it says that the fault never took effect.
     """
-    words = ["run", str(EXAMPLE), "--no-spark", "--quiet", "--json", "--results", str(results)]
+    words = [
+        "run",
+        str(example),
+        "--on",
+        "docker",
+        "--no-spark",
+        "--quiet",
+        "--json",
+        "--results",
+        str(results),
+    ]
     code = main(words)
     output = json.loads(capsys.readouterr().out)
     others = [reason for reason in output["reasons"] if not reason.endswith("never took effect")]
@@ -52,14 +73,15 @@ def had_no_file(row: dict[str, Any]) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.long  # two minutes, during which no other test can use containers
+@pytest.mark.parametrize("example", [EXAMPLE, ON_MESSAGES], ids=lambda path: path.stem)
 def test_every_fault_takes_effect_in_containers(
-    engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], example: Path
 ) -> None:
     # On a busy machine a broker may come back so late that the next fault finds no target. Such a fault
     # says so, and the run is repeated for it; a fault that found a target must take effect at once.
     without_target: set[str] = set()
     for attempt in range(3):
-        rows = run_once(tmp_path / str(attempt), capsys)
+        rows = run_once(example, tmp_path / str(attempt), capsys)
         found = {name for name, row in rows.items() if row["resolved"] and not had_no_file(row)}
         harmless = {name: rows[name]["evidence"] for name in found if not rows[name]["took_effect"]}
         assert harmless == {}
