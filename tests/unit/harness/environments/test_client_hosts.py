@@ -26,7 +26,13 @@ class Hosted:
 
 def cluster(seed: int) -> RealCluster:
     request: Any = SimpleNamespace(
-        system=Hosted(), clients=2, seed=seed, add_row=None, on_violation=None, metrics=None
+        system=Hosted(),
+        settings=SimpleNamespace(with_fault_point=False),
+        clients=2,
+        seed=seed,
+        add_row=None,
+        on_violation=None,
+        metrics=None,
     )
     made = RealCluster(request, [])
     made.open_client_hosts({})
