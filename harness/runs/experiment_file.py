@@ -18,7 +18,7 @@ import tomli_w
 from harness.contracts.system import ElrSwitch, PropertyTaker, System, VersionedSystem
 from harness.contracts.workload import WorkloadConfig
 from harness.environments.registry import DEFAULT
-from harness.errors import UsageError
+from harness.errors import UsageError, usage_errors_of
 from harness.names import unknown_name
 from harness.runs.experiment import (
     ClusterConfig,
@@ -88,10 +88,8 @@ def loads(
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{origin} is not valid TOML: {error}") from None
     data.setdefault("name", default_name)
-    try:
+    with usage_errors_of(origin):
         return check_space(_not_drawn(from_data(_overridden(data, overrides)), overrides))
-    except UsageError as error:
-        raise UsageError(f"{origin}: {error}") from None
 
 
 def changed(experiment: Experiment, **overrides: Any) -> Experiment:

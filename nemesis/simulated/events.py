@@ -23,7 +23,7 @@ MESSAGES = tuple(dict.fromkeys(name for api in APIS for name in (api.name, f"{ap
 def check_message(name: str) -> None:
     """Raises `UsageError` if no message is called that."""
     if name not in MESSAGES:
-        raise UsageError(unknown_name("message", name, MESSAGES))
+        raise UsageError(unknown_name("message", name, MESSAGES, listed_in="docs/protocol.md"))
 
 
 def check_mark(name: str) -> None:

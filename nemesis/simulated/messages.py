@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.errors import UsageError
+from harness.errors import UsageError, usage_errors_of
 from harness.simulation.network import SimNetwork
 from harness.simulation.network_faults import (
     DROP,
@@ -153,9 +153,10 @@ def check_messages(fault: Fault, nodes: SimulatedNodes) -> None:
     pattern = fault.messages
     if pattern is None:
         return
-    check_message(pattern.name)
-    for role in pattern.roles:
-        check_role(role, nodes.population())
+    with usage_errors_of(fault.place):
+        check_message(pattern.name)
+        for role in pattern.roles:
+            check_role(role, nodes.population())
     kind, _ = _KINDS[fault.fault]
     if kind in _OF_REQUESTS and pattern.name.endswith("Response"):
         raise UsageError(f"fault {fault.id}: {fault.fault!r} is about requests; name the API alone")
