@@ -223,6 +223,8 @@ def _space(values: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]
     default = default_space(
         system,
         environment=_convert("experiment.on", values.get("on", DEFAULT), str),
+        profile=_convert("experiment.profile", values.get("profile", ""), str)
+        or next(iter(system.profiles)),
         timings=_convert("experiment.timings", values.get("timings", "fast"), str),
         workload=type(values["workload"]),
         fixed=() if word == EVERY else {*fixed, *data},
