@@ -240,11 +240,12 @@ def guided_sentences(result: Mapping[str, Any]) -> list[str]:
     guided = result.get("guided")
     if guided is None:
         return []
-    drawn, mutants = guided["drawn"], guided["mutants"]
+    drawn, mutants, chosen = guided["drawn"], guided["mutants"], guided["weighted"]
     margins = ", ".join(f"{name} {margin}" for name, margin in guided["margins"].items())
     return [
-        f"coverage: {guided['features']} features; {drawn['new']} of {drawn['runs']} drawn runs were new, and "
-        f"{mutants['new']} of {mutants['runs']} mutated runs",
+        f"coverage: {guided['features']} features; {drawn['new']} of {drawn['runs']} drawn runs were new "
+        f"({chosen['new']} of {chosen['runs']} with learned weights), and {mutants['new']} of {mutants['runs']} "
+        "mutated runs",
         *([f"smallest margins: {margins}"] if margins else []),
     ]
 
