@@ -1,5 +1,8 @@
 """The exception tree of the harness: every error that a user can cause, with how to fix it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class HarnessError(Exception):
     """An error that the user can fix. The message is one sentence that states how. Exit code 254."""
@@ -7,6 +10,21 @@ class HarnessError(Exception):
 
 class UsageError(HarnessError):
     """A flag, a name or an experiment file is wrong."""
+
+
+@contextmanager
+def usage_errors_of(place: object) -> Iterator[None]:
+    """Puts a place in front of every `UsageError` from within.
+
+    Args:
+        place: For example the path of a file, or "fault f3"; None changes nothing.
+    """
+    try:
+        yield
+    except UsageError as error:
+        if place is None:
+            raise
+        raise UsageError(f"{place}: {error}") from None
 
 
 class HistoryError(HarnessError):

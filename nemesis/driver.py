@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.contracts.cluster import Cluster
-from harness.errors import UsageError
+from harness.errors import UsageError, usage_errors_of
 from harness.names import unknown_name
 from nemesis.administration import FOR_VERDICTS
 from nemesis.events import CommittedEvents, EventSource
@@ -88,17 +88,19 @@ class Nemesis:
         population = self._cluster.population()
         supported = self._injector.supported_faults
         for fault in schedule:
-            for trigger in fault.triggers:
-                self._events.check(trigger)
-            for role in () if fault.messages is None else fault.messages.roles:
-                check_role(role, population)
+            with usage_errors_of(fault.place):
+                for trigger in fault.triggers:
+                    self._events.check(trigger)
+                for role in () if fault.messages is None else fault.messages.roles:
+                    check_role(role, population)
+                for selector in _selectors(fault):
+                    check_selector(selector, population)
             if not fault.type.heals_others and fault.fault not in supported:
                 raise UsageError(
                     f"fault {fault.id}: this environment cannot inject {fault.fault!r} "
                     f"(it can: {', '.join(sorted(supported))})"
                 )
-            for selector in (*fault.targets, *_named_in_groups(fault)):
-                check_selector(selector, population)
+            for selector in _selectors(fault):
                 self._check_kind(fault, selector)
 
     def _check_kind(self, fault: Fault, selector: str) -> None:
@@ -379,5 +381,7 @@ async def _effect_of(injection: Injection) -> Effect:
     return Effect(took_effect=False, evidence={**effect.evidence, "hit": "nobody"})
 
 
-def _named_in_groups(fault: Fault) -> list[str]:
-    return [selector for group in fault.params.get("groups", ()) for selector in group]
+def _selectors(fault: Fault) -> list[str]:
+    """Returns the targets of a fault, and what its groups name."""
+    named = [selector for group in fault.params.get("groups", ()) for selector in group]
+    return [*fault.targets, *named]

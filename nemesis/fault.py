@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.errors import UsageError
+from harness.errors import UsageError, usage_errors_of
 from harness.names import unknown_name
 from nemesis.faults import FAULT_NAMES, FAULTS, FaultType, Targets
 from nemesis.parameters import check_params
@@ -59,14 +59,12 @@ class Fault:
     def __post_init__(self) -> None:
         """Checks names, parameters and numbers."""
         if self.fault not in FAULTS:
-            raise UsageError(unknown_name("fault", self.fault, FAULT_NAMES))
+            raise UsageError(f"{self.place}: {unknown_name('fault', self.fault, FAULT_NAMES)}")
         if not self.is_drawn:  # otherwise they were checked before the draw, which may add some
             check_params(self.id, self.fault, self.type.parameters, self.params)
         self._check_times()
-        try:
+        with usage_errors_of(self.place):
             _ = self.trigger, self.healing_trigger, self.messages
-        except UsageError as error:
-            raise UsageError(f"fault {self.id}: {error}") from None
         if self.type.targets is Targets.LINKS and len(self.targets) < 2:
             raise UsageError(f"fault {self.id}: a {self.fault} needs at least two targets")
         has_targets = bool(self.targets) or "groups" in self.params
@@ -91,6 +89,11 @@ class Fault:
             )
         if self.until_nth < 1 or (not self.until and self.until_nth != 1):
             raise UsageError(f"fault {self.id}: until_nth must be > 0, and needs until")
+
+    @property
+    def place(self) -> str:
+        """What an error calls it."""
+        return f"fault {self.id}"
 
     @property
     def trigger(self) -> Trigger | None:

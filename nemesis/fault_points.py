@@ -356,7 +356,14 @@ class ReportedEvents:
             return
         self._committed.check_names(trigger)
         if trigger.message and trigger.name not in points.system.message_names:
-            raise UsageError(unknown_name("message", trigger.name, points.system.message_names))
+            raise UsageError(
+                unknown_name(
+                    "message",
+                    trigger.name,
+                    points.system.message_names,
+                    listed_in="docs/protocol.md",
+                )
+            )
         if trigger.kind.name == MARK and trigger.name not in points.system.mark_names:
             raise UsageError(
                 unknown_name(

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from harness.errors import UsageError
+from harness.errors import UsageError, usage_errors_of
 from harness.names import unknown_name
 from nemesis.fault import Fault
 
@@ -55,7 +55,10 @@ def check_message_fault(
     if pattern is None:
         return
     if pattern.name not in names:
-        raise UsageError(f"fault {fault.id}: {unknown_name('message', pattern.name, names)}")
+        with usage_errors_of(fault.place):
+            raise UsageError(
+                unknown_name("message", pattern.name, names, listed_in="docs/protocol.md")
+            )
     kind = RULES[fault.fault].kind
     if kind in _OF_REQUESTS and pattern.name.endswith("Response"):
         raise UsageError(f"fault {fault.id}: {fault.fault!r} is about requests; name the API alone")

@@ -282,6 +282,8 @@ class LogConfig:
         cleanup_policy: "delete", "compact", or both with a comma.
         delete_retention_ms: How long a tombstone stays after it was first compacted.
         message_timestamp_type: "CreateTime" or "LogAppendTime".
+        index_interval_bytes: A segment's index has an entry per so many bytes.
+        segment_index_bytes: A segment is closed when its index would have this size in Kafka.
         message_timestamp_after_max_ms: How far a record's timestamp may be ahead of the broker's clock; None
             for the profile's limit.
     """
@@ -300,6 +302,8 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     message_timestamp_type: str = "CreateTime"
     message_timestamp_after_max_ms: int | None = None
+    index_interval_bytes: int = 4096
+    segment_index_bytes: int = 10_485_760
 
     @property
     def deletes(self) -> bool:

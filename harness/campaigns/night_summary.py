@@ -131,7 +131,7 @@ class JobSummary:
         self.nondeterministic += is_nondeterministic(row)
         self.effects.add(row)
         self.features += len(row.get("new_features", ()))
-        self.mutants += "search" in row
+        self.mutants += row.get("search", {}).get("parent") is not None
         if row["error"]:
             self.errors += 1
             return

@@ -14,7 +14,7 @@ from harness.cli.options import parse_workers
 from harness.cli.output import print_json, show
 from harness.cli.progress import StandardErrorProgress
 from harness.cli.runs import open_store
-from harness.errors import HarnessFailure, UsageError
+from harness.errors import HarnessFailure, UsageError, usage_errors_of
 from harness.seeds import check_seed
 from results.layout import utc_stamp
 from results.store import RunStore
@@ -66,7 +66,7 @@ def start_or_resume(
                     f"the campaign {directory} runs another experiment than the one given; leave out EXPERIMENT "
                     "and the options that change it"
                 )
-        _check_arms(plan)
+        _check_arms(plan, options.experiment)
         return _run(options, plan, directory, workers, store)
     numbers = {
         "seeds": default_seeds if options.seeds is None else options.seeds,
@@ -76,22 +76,20 @@ def start_or_resume(
     experiment = load_experiment()
     check_seed(numbers["first_seed"] + numbers["seeds"] - 1)
     plan = make_plan(experiment, numbers, getattr(options, "vary", None) or "")
-    _check_arms(plan)
+    _check_arms(plan, options.experiment)
     store = open_store(options, to_write=True)
     directory = new_folder(store.root, kind)
     store_plan(plan, directory)
     return _run(options, plan, directory, workers, store)
 
 
-def _check_arms(plan: "CampaignPlan") -> None:
-    """Raises `UsageError` if an arm cannot run here; nothing was started or stored."""
+def _check_arms(plan: "CampaignPlan", file: Path | None) -> None:
+    """Raises `UsageError`, which names the file, if an arm cannot run here; nothing was started or stored."""
     from harness.runs.record import check_world
 
     for name, arm in plan.arms.items():
-        try:
+        with usage_errors_of(file), usage_errors_of(name if plan.vary else None):
             check_world(arm, plan.first_seed, plan.seeds)
-        except UsageError as error:
-            raise UsageError(f"{name}: {error}" if plan.vary else str(error)) from None
 
 
 def _numbers_of(plan: "CampaignPlan") -> dict[str, int]:
@@ -242,11 +240,12 @@ def guided_sentences(result: Mapping[str, Any]) -> list[str]:
     guided = result.get("guided")
     if guided is None:
         return []
-    drawn, mutants = guided["drawn"], guided["mutants"]
+    drawn, mutants, chosen = guided["drawn"], guided["mutants"], guided["weighted"]
     margins = ", ".join(f"{name} {margin}" for name, margin in guided["margins"].items())
     return [
-        f"coverage: {guided['features']} features; {drawn['new']} of {drawn['runs']} drawn runs were new, and "
-        f"{mutants['new']} of {mutants['runs']} mutated runs",
+        f"coverage: {guided['features']} features; {drawn['new']} of {drawn['runs']} drawn runs were new "
+        f"({chosen['new']} of {chosen['runs']} with learned weights), and {mutants['new']} of {mutants['runs']} "
+        "mutated runs",
         *([f"smallest margins: {margins}"] if margins else []),
     ]
 

@@ -21,7 +21,7 @@ from harness.cli.options import (
 from harness.cli.output import print_json, show
 from harness.cli.progress import StandardErrorProgress
 from harness.cli.runs import open_store
-from harness.errors import HarnessFailure, UsageError
+from harness.errors import HarnessFailure, UsageError, usage_errors_of
 from harness.seeds import check_seed
 from results.layout import utc_stamp
 
@@ -118,10 +118,8 @@ def _new_plan(options: argparse.Namespace) -> "SearchPlan":
         check_guidable(experiment)
     arms = arms_of(chosen_defects(options.defect), experiment, guided=bool(guided))
     for name, arm in arms.items():
-        try:
+        with usage_errors_of(options.experiment), usage_errors_of(name):
             check_world(arm.experiment, first_seed)
-        except UsageError as error:
-            raise UsageError(f"{name}: {error}") from None
     return SearchPlan(
         arms=arms,
         runs=runs,

@@ -12,7 +12,7 @@ from harness import exit_codes
 from harness.cli.options import parse_judging_options
 from harness.cli.output import print_json, show
 from harness.cli.progress import StandardErrorProgress
-from harness.errors import UsageError
+from harness.errors import UsageError, usage_errors_of
 from results.layout import DEFAULT_ROOT, RunFiles, is_run_name
 from results.store import RunStore
 from results.text import plain
@@ -86,14 +86,23 @@ def spark_for(options: argparse.Namespace, store: RunStore) -> "SparkOptions":
     return spark
 
 
-def run_and_judge(options: argparse.Namespace, experiment: "Experiment") -> int:
-    """Runs an experiment once, prints its summary, and returns the exit code of its verdict."""
+def run_and_judge(
+    options: argparse.Namespace, experiment: "Experiment", *, file: Path | None = None
+) -> int:
+    """Runs an experiment once, prints its summary, and returns the exit code of its verdict.
+
+    Args:
+        options: The command line.
+        experiment: What to run.
+        file: The file that it was read from, which errors about it name.
+    """
     from harness.runs.execute import judge, record
 
     store = open_store(options, to_write=True)
     spark = spark_for(options, store)
     with StandardErrorProgress(quiet=options.quiet) as progress:
-        directory = record(experiment, options.seed, store, progress)
+        with usage_errors_of(file):
+            directory = record(experiment, options.seed, store, progress)
         (summary,) = judge([directory], store, spark, progress)
     print_run(options, directory, summary)
     return EXIT_CODE_OF[summary["verdict"]]

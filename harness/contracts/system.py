@@ -586,6 +586,21 @@ class HasSpace(Protocol):
 
 
 @runtime_checkable
+class HasProfileVariants(Protocol):
+    """What a system may have besides: profiles that differ from that of a release in a feature switch."""
+
+    def profile_variants(self, profile: str) -> Sequence[str]:
+        """Returns the profiles that the default space draws besides one; none if that one is a variant itself.
+
+        The verdict follows the profile that was drawn.
+
+        Args:
+            profile: The profile of an experiment.
+        """
+        ...
+
+
+@runtime_checkable
 class SeveralLogDirs(Protocol):
     """What a system may have besides: its brokers can keep their logs in several directories.
 

@@ -69,7 +69,8 @@ includes the host of the harness. Selectors of targets are resolved when the fau
 `mark:` is followed by one of the marks in `docs/marks.md`, for example `mark:elected-from-elr`. `sent:` and
 `received:` are followed by an API for its requests, as in `sent:Fetch from follower to leader`, or by an API and
 `Response` for its responses, as in `received:AlterPartitionResponse`. A message of controllers among one another
-counts too.
+counts too. A misspelt event, mark, message or node is refused before the run, with the file and the id of the
+fault (exit code 254).
 
 In the simulation a fault begins at the virtual time of the event: a power cut on `fsync` finds the fsync in
 flight, and a cut on `sent:` finds the message on its way. In other environments a fault begins when the harness

@@ -20,7 +20,8 @@ A fault that waits for an event (`on`, docs/faults.md) has its selectors resolve
 event are names and roles, which choose nothing.
 
 Several selectors together are all their nodes, each once. A selector that resolves to no node makes the fault
-one that did not take effect; it is reported. A misspelt selector or partition is refused before the run.
+one that did not take effect; it is reported. A misspelt selector or partition is refused before the run, with the
+file and the id of the fault.
 
 """
 

@@ -26,7 +26,7 @@ from harness.contracts.system import (
 )
 from harness.contracts.workload import WorkloadConfig, WorkloadType
 from harness.environments.registry import DEFAULT, ENVIRONMENTS, Environment
-from harness.errors import UsageError
+from harness.errors import UsageError, usage_errors_of
 from harness.names import unknown_name
 from harness.scenarios import find_by_name
 from harness.systems.registry import REFERENCE, SYSTEMS
@@ -421,25 +421,33 @@ class Experiment:
                     f"fault {fault.id} comes at {fault.at_ms} ms, but the faults end with the main "
                     f"phase, at {self.duration_ms} ms (duration_ms)"
                 )
-            for target in fault.targets:
-                _, separator, partition = target.partition(":")
-                if separator:
-                    check_choice("partition", partition, partitions)
-            self._check_trigger(fault, partitions)
+            self._check_trigger(fault)
             named = (fault.params.get("broker", 1), *fault.params.get("replicas", ()))
             if fault.fault in ACTIONS and max(named) > self.cluster.brokers:
                 raise UsageError(
                     f"fault {fault.id} names broker {max(named)}, but there are "
                     f"{self.cluster.brokers} brokers"
                 )
-            if "partition" in fault.params:
-                check_choice("partition", fault.params["partition"], partitions)
-            if "topic" in fault.params:
-                check_choice("topic", fault.params["topic"], self.topic.names())
-            for healed in fault.params.get("faults", ()):
-                check_choice("fault of the schedule", healed, [f.id for f in self.schedule])
+            with usage_errors_of(fault.place):
+                self._check_names(fault, partitions)
 
-    def _check_trigger(self, fault: Fault, partitions: Sequence[str]) -> None:
+    def _check_names(self, fault: Fault, partitions: Sequence[str]) -> None:
+        """Refuses a fault that names a partition, a topic or a fault that there is not."""
+        for target in fault.targets:
+            _, separator, partition = target.partition(":")
+            if separator:
+                check_choice("partition", partition, partitions)
+        for pattern in (*fault.triggers, fault.messages):
+            for partition in pattern.partitions if pattern is not None else ():
+                check_choice("partition", partition, partitions)
+        if "partition" in fault.params:
+            check_choice("partition", fault.params["partition"], partitions)
+        if "topic" in fault.params:
+            check_choice("topic", fault.params["topic"], self.topic.names())
+        for healed in fault.params.get("faults", ()):
+            check_choice("fault of the schedule", healed, [f.id for f in self.schedule])
+
+    def _check_trigger(self, fault: Fault) -> None:
         inside = [one.text() for one in fault.triggers if not one.kind.is_committed]
         is_observed = self.environment.is_simulated or isinstance(
             self.system_under_test, HasFaultPoint
@@ -450,9 +458,6 @@ class Experiment:
                 f"and fault points observe it, and nodes of {self.system} have none: a fault can wait "
                 f"for committed changes only ({', '.join(COMMITTED_EVENTS)})"
             )
-        for pattern in (*fault.triggers, fault.messages):
-            for partition in pattern.partitions if pattern is not None else ():
-                check_choice("partition", partition, partitions)
 
     def _check_templates(self, system: System) -> None:
         for name in self.nemesis.templates:

@@ -18,7 +18,7 @@ import tomli_w
 from harness.contracts.system import ElrSwitch, PropertyTaker, System, VersionedSystem
 from harness.contracts.workload import WorkloadConfig
 from harness.environments.registry import DEFAULT
-from harness.errors import UsageError
+from harness.errors import UsageError, usage_errors_of
 from harness.names import unknown_name
 from harness.runs.experiment import (
     ClusterConfig,
@@ -88,10 +88,8 @@ def loads(
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{origin} is not valid TOML: {error}") from None
     data.setdefault("name", default_name)
-    try:
+    with usage_errors_of(origin):
         return check_space(_not_drawn(from_data(_overridden(data, overrides)), overrides))
-    except UsageError as error:
-        raise UsageError(f"{origin}: {error}") from None
 
 
 def changed(experiment: Experiment, **overrides: Any) -> Experiment:
@@ -225,6 +223,8 @@ def _space(values: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]
     default = default_space(
         system,
         environment=_convert("experiment.on", values.get("on", DEFAULT), str),
+        profile=_convert("experiment.profile", values.get("profile", ""), str)
+        or next(iter(system.profiles)),
         timings=_convert("experiment.timings", values.get("timings", "fast"), str),
         workload=type(values["workload"]),
         fixed=() if word == EVERY else {*fixed, *data},

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 from harness.contracts.space import BOUNDED_BY, DEFAULT_SPACE, Draws, Range, Space
-from harness.contracts.system import HasSpace, SeveralLogDirs, System
+from harness.contracts.system import HasProfileVariants, HasSpace, SeveralLogDirs, System
 from harness.environments.registry import ENVIRONMENTS
 from harness.errors import UsageError
 from harness.names import unknown_name
@@ -29,6 +29,9 @@ EVERY = "every"
 DRAWN_TABLES = ("cluster", "topic", "workload", "nemesis", "properties", "features")
 DRAWN_SCALARS = ("profile", "timings", "weather", "duration_ms", "recovery_max_ms")
 """Keys outside of tables that a seed may draw; the others decide which run it is, or where."""
+
+PROFILE_WEIGHT = 4
+"""The experiment's own profile is so much more likely than each that differs in a feature switch."""
 
 StreamOf: TypeAlias = Callable[[str], Random]
 """Returns the random stream of a key."""
@@ -91,13 +94,20 @@ def space_to_data(space: Space) -> dict[str, Any]:
 
 
 def default_space(
-    system: System, *, environment: str, timings: str, workload: type[Any], fixed: Collection[str]
+    system: System,
+    *,
+    environment: str,
+    profile: str,
+    timings: str,
+    workload: type[Any],
+    fixed: Collection[str],
 ) -> dict[str, Draws]:
     """Returns the default space of an experiment.
 
     Args:
         system: Its system, which adds settings of its own.
         environment: Where it runs.
+        profile: Its profile; profiles that differ from it in a feature switch are drawn, too.
         timings: Its set of timeouts.
         workload: The class of its workload's settings; keys that it does not have are left out.
         fixed: Keys that are left out.
@@ -105,6 +115,8 @@ def default_space(
     found = dict(DEFAULT_SPACE)
     if isinstance(system, HasSpace):
         found |= system.space(timings)
+    if isinstance(system, HasProfileVariants) and (variants := system.profile_variants(profile)):
+        found["profile"] = (*(profile,) * PROFILE_WEIGHT, *variants)
     settings = {f"workload.{item.name}" for item in fields(workload)}
     is_simulated = ENVIRONMENTS[environment].is_simulated
     return {

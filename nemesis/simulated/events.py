@@ -20,7 +20,7 @@ from system_under_test.runtime.marks import MARKS
 def check_message(name: str) -> None:
     """Raises `UsageError` if no message is called that."""
     if name not in MESSAGE_NAMES:
-        raise UsageError(unknown_name("message", name, MESSAGE_NAMES))
+        raise UsageError(unknown_name("message", name, MESSAGE_NAMES, listed_in="docs/protocol.md"))
 
 
 def check_mark(name: str) -> None:

@@ -7,6 +7,7 @@ the arrival of each message.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from harness.errors import usage_errors_of
 from harness.simulation.network import SimNetwork
 from harness.simulation.network_faults import DUPLICATE, REFUSE, Concerns
 from nemesis.fault import Fault
@@ -122,5 +123,6 @@ def check_messages(fault: Fault, nodes: SimulatedNodes) -> None:
     if pattern is None:
         return
     check_message_fault(fault, MESSAGE_NAMES, WHOLLY_REFUSABLE)
-    for role in pattern.roles:
-        check_role(role, nodes.population())
+    with usage_errors_of(fault.place):
+        for role in pattern.roles:
+            check_role(role, nodes.population())

@@ -18,6 +18,7 @@ from system_under_test.invariants import check_invariant
 from system_under_test.log.checkpoints import parent
 from system_under_test.log.epochs import EPOCH_CHECKPOINT, LeaderEpochCache
 from system_under_test.log.errors import BatchTooLargeError, OutOfOrderOffsetError
+from system_under_test.log.index_size import IndexSize, counted, may_fill
 from system_under_test.log.producer_snapshot import write_snapshot
 from system_under_test.log.producer_state import NO_PRODUCER_ID, ProducerStates
 from system_under_test.log.recovery import LoadedLog, load_segments
@@ -67,6 +68,8 @@ class Log:
         "_flush_messages",
         "_generation",
         "_has_unsynced_names",
+        "_index_may_fill",
+        "_index_size",
         "_is_new",
         "_max_message_bytes",
         "_roll_after_ms",
@@ -97,8 +100,8 @@ class Log:
         self._storage = storage
         self._directory = directory
         self._rules = rules
-        self.configure(config)
         self.segments = SegmentList(storage, directory, loaded.segments)
+        self.configure(config)
         # Counts truncations: a flush that began before one must not advance the recovery point after it.
         self._generation = 0
         # Whether files were created or removed since the directory was last made durable.
@@ -157,6 +160,7 @@ class Log:
             log_start_offset=log_start_offset,
             producers=producers,
             compares_epochs=compares_epochs,
+            index_interval_bytes=config.index_interval_bytes,
         )
         return cls(storage, directory, config, loaded, epochs, producers, rules)
 
@@ -167,6 +171,10 @@ class Log:
         self._roll_after_ms = config.roll_after_ms
         self._flush_messages = config.flush_messages
         self._max_message_bytes = config.max_message_bytes
+        self._index_may_fill = may_fill(config)
+        self._index_size: IndexSize | None = None
+        self.segments.index_interval_bytes = config.index_interval_bytes
+        self.segments.active.index_interval_bytes = config.index_interval_bytes
 
     @property
     def config(self) -> LogConfig:
@@ -323,6 +331,7 @@ class Log:
         if segment.size_bytes and (
             segment.size_bytes + len(data) > self._segment_bytes
             or placed[-1][3] - segment.first_timestamp_ms > self._roll_after_ms
+            or (self._index_may_fill and self._size_of_index(segment).is_full)
         ):
             segment = self._roll()
         try:
@@ -332,12 +341,22 @@ class Log:
             raise
         for base_offset, size_bytes, offset_count, timestamp_ms in placed:
             segment.add(base_offset, size_bytes, offset_count, timestamp_ms)
+        if self._index_size is not None and self._index_size.segment is segment:
+            for _, size_bytes, _, timestamp_ms in placed:
+                self._index_size.add(size_bytes, timestamp_ms)
         self.log_end_offset = segment.end_offset
         # LOG-1: an acknowledgement does not wait for fsync, unless so many records are unflushed. Without the rule
         # every append does.
         is_due = segment.end_offset - self.recovery_point >= self._flush_messages
         if is_due or not self._rules("LOG-1"):
             self.flush_blocking()
+
+    def _size_of_index(self, segment: Segment) -> IndexSize:
+        """Returns the size of a segment's index; counts it anew if the segment was cut, or is another one."""
+        size = self._index_size
+        if size is None or size.segment is not segment or size.size_bytes != segment.size_bytes:
+            size = self._index_size = counted(self._config, segment, self._storage)
+        return size
 
     def _undo_partial_append(self, segment: Segment) -> None:
         """Removes what a failed append left, or the next append would land behind garbage."""

@@ -25,6 +25,7 @@ from system_under_test.log.producer_snapshot import remove_derived_files
 from system_under_test.log.producer_state import NO_PRODUCER_ID, ProducerStates
 from system_under_test.log.segment import (
     CLEANED_SUFFIX,
+    INDEX_INTERVAL_BYTES,
     Segment,
     intact_batches,
     segment_bases,
@@ -94,6 +95,7 @@ def load_segments(
     log_start_offset: int,
     producers: ProducerStates,
     compares_epochs: bool = True,
+    index_interval_bytes: int = INDEX_INTERVAL_BYTES,
 ) -> LoadedLog:
     """Reads, checks and repairs the segments of one log and trims its epoch cache to them (REC-1).
 
@@ -108,6 +110,7 @@ def load_segments(
         log_start_offset: As checkpointed.
         producers: Empty; the batches that are kept are entered (PID-5).
         compares_epochs: Whether a batch that is older than the epoch cache says is cut.
+        index_interval_bytes: Distance of two entries of a segment's index.
     """
     names = storage.list(directory)
     remove_derived_files(storage, directory, names)
@@ -117,7 +120,15 @@ def load_segments(
     bases = segment_bases(storage, directory)
     is_new = not bases
     _finish_removal(storage, directory, bases, log_start_offset)
-    reader = _Reader(storage, directory, epochs, producers, rules, compares_epochs=compares_epochs)
+    reader = _Reader(
+        storage,
+        directory,
+        epochs,
+        producers,
+        rules,
+        compares_epochs=compares_epochs,
+        index_interval_bytes=index_interval_bytes,
+    )
     scan = reader.scan(bases, checked_from=None if is_trusted else recovery_point)
     if not is_trusted and (scan.is_damaged or _end_of(scan, log_start_offset) < recovery_point):
         # Something that was durable is missing, and no power cut causes that. A disk that did it may have damaged
@@ -132,7 +143,7 @@ def load_segments(
         epochs.clear()
         producers.clear()
     if not scan.segments:
-        segment = Segment(storage, directory, log_start_offset)
+        segment = Segment(storage, directory, log_start_offset, index_interval_bytes)
         storage.append(segment.path, b"")
         scan.segments.append(segment)
     end_offset = scan.segments[-1].end_offset
@@ -159,7 +170,9 @@ class _Reader:
         rules: Rules,
         *,
         compares_epochs: bool,
+        index_interval_bytes: int,
     ) -> None:
+        self._index_interval_bytes = index_interval_bytes
         self._compares_epochs = compares_epochs
         self._storage = storage
         self._directory = directory
@@ -187,7 +200,9 @@ class _Reader:
                 is_checked = checked_from is not None and (
                     index + 1 == len(bases) or bases[index + 1] >= checked_from
                 )
-                segment = Segment(self._storage, self._directory, base_offset)
+                segment = Segment(
+                    self._storage, self._directory, base_offset, self._index_interval_bytes
+                )
                 cut = self._read(scan, segment, is_checked=is_checked)
                 behind = bases[index + 1 :]
             if cut is not None:

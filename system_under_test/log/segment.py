@@ -1,7 +1,7 @@
 """One segment file of a log and the index of its batches, which is kept in memory only.
 
 The index has every batch near the end of the file, where nearly all reads are, and below that one batch per
-`INDEX_INTERVAL_BYTES`; what lies between is found in the file. So the memory of a log grows with its bytes, by
+`index.interval.bytes`; what lies between is found in the file. So the memory of a log grows with its bytes, by
 about 0.4 %, and not with the number of its batches.
 """
 
@@ -27,7 +27,7 @@ SCAN_WINDOW_BYTES = 1 << 20
 """How much of a file a scan reads at once; a batch larger than that is read whole."""
 
 INDEX_INTERVAL_BYTES = 4096
-"""Distance of two entries of the index; Kafka's index.interval.bytes."""
+"""Distance of two entries of the index if no setting says otherwise; Kafka's default of index.interval.bytes."""
 RECENT_MAX = 2048
 """Batches at the end of the active segment that are all indexed; half of them leave together."""
 SEALED_RECENT_MAX = 64
@@ -48,6 +48,7 @@ class Segment:
         base_offset: Offset of the first record, and the file's name.
         end_offset: Offset after the last record.
         first_timestamp_ms: The newest timestamp of the first batch, `NO_FIRST_TIMESTAMP` if there is none.
+        index_interval_bytes: Distance of two index entries far from the end of the file.
         may_regrow: Whether a power cut may bring back what was cut off the file.
     """
 
@@ -62,13 +63,21 @@ class Segment:
         "base_offset",
         "end_offset",
         "first_timestamp_ms",
+        "index_interval_bytes",
         "may_regrow",
         "path",
         "size_bytes",
     )
 
-    def __init__(self, storage: Storage, directory: str, base_offset: int) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        directory: str,
+        base_offset: int,
+        index_interval_bytes: int = INDEX_INTERVAL_BYTES,
+    ) -> None:
         self._storage = storage
+        self.index_interval_bytes = index_interval_bytes
         self.base_offset = base_offset
         self.end_offset = base_offset
         self.path = segment_path(directory, base_offset)
@@ -270,7 +279,7 @@ class Segment:
         for base_offset, position in zip(
             self._recent_bases[:count], self._recent_positions[:count], strict=True
         ):
-            if not positions or position - positions[-1] >= INDEX_INTERVAL_BYTES:
+            if not positions or position - positions[-1] >= self.index_interval_bytes:
                 bases.append(base_offset)
                 positions.append(position)
         del self._recent_bases[:count]

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from system_under_test.invariants import check_invariant
-from system_under_test.log.segment import Segment, intact_batches
+from system_under_test.log.segment import INDEX_INTERVAL_BYTES, Segment, intact_batches
 from system_under_test.protocol.control_records import Marker, marker_in
 from system_under_test.protocol.record_batch import BatchHeader, BatchSpan, read_headers
 from system_under_test.runtime import Storage
@@ -15,9 +15,10 @@ class SegmentList:
 
     Attributes:
         active: The last segment.
+        index_interval_bytes: Distance of two index entries in the segments that it creates.
     """
 
-    __slots__ = ("_bases", "_directory", "_segments", "_storage", "active")
+    __slots__ = ("_bases", "_directory", "_segments", "_storage", "active", "index_interval_bytes")
 
     def __init__(self, storage: Storage, directory: str, segments: list[Segment]) -> None:
         self._storage = storage
@@ -26,6 +27,7 @@ class SegmentList:
         # The base offset of every segment, for binary search.
         self._bases = [segment.base_offset for segment in segments]
         self.active = segments[-1]
+        self.index_interval_bytes = INDEX_INTERVAL_BYTES
 
     def begin(self, base_offset: int) -> Segment:
         """Creates an empty segment behind all others and makes it the active one.
@@ -33,7 +35,7 @@ class SegmentList:
         Raises:
             OSError: The disk failed.
         """
-        segment = Segment(self._storage, self._directory, base_offset)
+        segment = Segment(self._storage, self._directory, base_offset, self.index_interval_bytes)
         self._storage.append(segment.path, b"")
         if self._segments:
             self._segments[-1].seal()
@@ -132,7 +134,9 @@ class SegmentList:
             OSError: The disk failed.
         """
         self._storage.replace(path, segment.path)
-        made = Segment(self._storage, self._directory, segment.base_offset)
+        made = Segment(
+            self._storage, self._directory, segment.base_offset, self.index_interval_bytes
+        )
         for span in intact_batches(self._storage, segment.path, verify_crc=False):
             made.add(span.base_offset, span.size_bytes, span.offset_count, span.max_timestamp_ms)
         check_invariant(

@@ -19,6 +19,7 @@ IN_FORCE = (
     "delete.retention.ms",
     "flush.messages",
     "flush.ms",
+    "index.interval.bytes",
     "max.compaction.lag.ms",
     "max.message.bytes",
     "message.timestamp.after.max.ms",
@@ -28,6 +29,7 @@ IN_FORCE = (
     "retention.bytes",
     "retention.ms",
     "segment.bytes",
+    "segment.index.bytes",
     "segment.ms",
 )
 """Topic configurations that a log follows. Each is a field of `LogConfig`, with underscores."""

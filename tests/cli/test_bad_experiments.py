@@ -95,6 +95,53 @@ def test_the_error_names_the_file(
     assert sentence in refused(capsys, "run", write(tmp_path / "mine.toml", text))
 
 
+MARKED = 'id = "x7"\nfault = "pause"\ntargets = ["one"]\nfor_ms = 100\n'
+HELD = '[[schedule]]\nid = "x7"\nfault = "hold_messages"\nfor_ms = 100\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            MARKED + 'on = "mark:elected-from-erl"',
+            "did you mean 'elected-from-elr'? (docs/marks.md",
+        ),
+        (MARKED + 'until = "mark:elected-from-erl"', "did you mean 'elected-from-elr'?"),
+        (MARKED + 'on = "sent:FetchRespons"', "did you mean 'FetchResponse'? (docs/protocol.md"),
+        (MARKED + 'until = "received:Fech"', "no message is called 'Fech'"),
+        (MARKED + 'on = "isr-shrnk"', "no event is called 'isr-shrnk'"),
+        (MARKED + 'on = "registration at b9"', "no node or role is called 'b9'"),
+        (MARKED + 'on = "isr-shrink of t-9"', "no partition is called 't-9'"),
+        (MARKED.replace("one", "leadr"), "no node or selector is called 'leadr'"),
+        (MARKED.replace("one", "leader:t-9"), "no partition is called 't-9'"),
+        (MARKED.replace("pause", "paus"), "no fault is called 'paus'"),
+        (HELD + 'params = { messages = "AlterPartitin" }', "did you mean 'AlterPartition'?"),
+        (HELD + 'params = { messages = "Fetch to b9" }', "no node or role is called 'b9'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "swarm"])
+def test_an_error_of_the_schedule_names_the_file_and_the_fault(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str, text: str, sentence: str
+) -> None:
+    text = text if text.startswith("[[") else "[[schedule]]\n" + text
+    file = write(tmp_path / "mine.toml", text)
+    where = ("--no-spark", "--quiet", "--results", tmp_path / "runs")
+    error = refused(capsys, command, file, *where)
+    assert f"{file}: fault x7: " in error
+    assert sentence in error
+
+
+def test_a_night_names_its_plan_its_job_and_the_fault(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write(tmp_path / "mine.toml", "[[schedule]]\n" + MARKED + 'on = "mark:elected-from-erl"')
+    plan = write(tmp_path / "plan.toml", '[[jobs]]\nname = "j"\nexperiment = "mine.toml"\n')
+    error = refused(
+        capsys, "nightly", plan, "--runs", 1, "--no-spark", "--results", tmp_path / "runs"
+    )
+    assert f"{plan}: job 'j': fault x7: no mark is called 'elected-from-erl'" in error
+
+
 def test_a_binary_file_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_bytes(b"\xff\xfe\x00")

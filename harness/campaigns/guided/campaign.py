@@ -1,8 +1,9 @@
 """Guided arms of campaigns: what their runs are, what is kept, and their numbers; and the guided swarm.
 
 The rows decide everything. A row has the hashes of what its run reached (`coverage`), the names of those that no
-row before it in the file had (`new_features`), `margins`, and for a mutant `search`: its parent, its operators,
-its root seed and, if it is failing, the name of its experiment in the folder `corpus`.
+row before it in the file had (`new_features`), `margins`, and for a mutant or a weighted run `search`: its parent
+(None for a weighted run), its operators, the families and templates that weights chose, its root seed and, if it
+is failing, the name of its experiment in the folder `corpus`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,7 +75,7 @@ class GuidedArm:
         }
 
     def trial(self, number: int) -> Trial | None:
-        """Returns what repeats a mutant whose row was not taken yet; None if the run is drawn from its number."""
+        """Returns what repeats a mutant or weighted run whose row was not taken yet; None for other runs."""
         step = self._guidance.step(number)
         return None if step is None else step.mutant.trial
 
@@ -90,7 +91,7 @@ class GuidedArm:
         row["new_features"] = {key: name for key, name in pairs if key not in self._names}
 
     def command(self, number: int) -> str | None:
-        """Returns the command that repeats a mutant; None for a run that was drawn from its number."""
+        """Returns the command that repeats a mutant or a weighted run; None for other runs."""
         step = self._guidance.step_of(number)
         if step is None:
             return None
@@ -107,6 +108,7 @@ class GuidedArm:
             "features": self._guidance.features,
             "curve": counts.curve,
             "drawn": _tally(counts.drawn),
+            "weighted": _tally(counts.weighted),
             "mutants": _tally(counts.mutants),
             "operators": {name: _tally(one) for name, one in counts.operators.items()},
             "kinds": _kinds(counts),
@@ -196,7 +198,7 @@ class GuidedSwarm:
         self._arm.stamp(row["seed"], row)
 
     def command(self, seed: int) -> str | None:
-        """Returns the command that repeats a mutant; None for a run that was drawn from its number."""
+        """Returns the command that repeats a mutant or a weighted run; None for other runs."""
         return self._arm.command(seed)
 
     def result(self) -> dict[str, Any]:

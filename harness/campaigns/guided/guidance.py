@@ -1,12 +1,15 @@
 """Decides what the runs of a guided arm are: runs drawn from their number, and mutants of runs that were new.
 
+Half of the drawn runs are weighted: they use a few families and templates only, which learned weights choose. The
+other half is drawn as without guidance, so that no family and no template is left out.
+
 Runs are numbered, and numbers form generations. What a generation runs depends only on the runs of all generations
 up to the one before the last, in the order of their numbers. So the number of workers and interruptions change
 nothing, and no worker waits while the last run of a generation ends.
 
 A run is new if it reached a feature (`harness.campaigns.guided.coverage`) that no run before it reached. New runs
 that are not failing are parents. Those whose features are rare, whose margins are small and that have few mutants
-so far are chosen more often; operators, families and templates whose mutants were new are, too.
+so far are chosen more often; operators, families and templates with which runs were new are, too.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,6 +22,7 @@ from harness.campaigns.guided.mutations import (
     Mutant,
     mutate,
     weighted,
+    with_kinds,
 )
 from harness.campaigns.kept_runs import is_failing
 from harness.campaigns.shrinking.trial import Trial, explicit
@@ -41,18 +45,26 @@ CHILDREN = 4
 """A parent with so many mutants is chosen half as often as one without."""
 
 
+WEIGHTED_EVERY = 2
+"""Every so many drawn runs one is weighted."""
+FAMILIES_MAX, TEMPLATES_MAX = 4, 2
+"""A weighted run uses at most so many: with more, its row would not show which of them reached something new."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What a run with a number is, if it is a mutant.
+    """What a run with a number is, if it is a mutant or weighted.
 
     Attributes:
-        parent: The number of its parent.
+        parent: The number of its parent; None for a weighted run, which has none.
         operators: What was done to the parent, in order.
+        kinds: The families and templates that the learned weights chose for it, as in `Counts.kinds`.
         mutant: What runs.
     """
 
-    parent: int
+    parent: int | None
     operators: tuple[str, ...]
+    kinds: tuple[str, ...] = ()
     mutant: Mutant
 
     def to_row(self) -> dict[str, Any]:
@@ -60,6 +72,7 @@ class Step:
         return {
             "parent": self.parent,
             "operators": list(self.operators),
+            "kinds": list(self.kinds),
             "root_seed": self.mutant.trial.seed,
         }
 
@@ -118,7 +131,9 @@ class Counts:
 
     Attributes:
         drawn, mutants: Runs by their origin, with those that were new.
-        operators, kinds: The same for mutants by operator, and by the family or template that was inserted.
+        weighted: The same for the drawn runs that are weighted.
+        operators: The same for mutants by operator.
+        kinds: The same by family and template, for weighted runs and for mutants into which one was inserted.
         curve: Features known after each generation.
         margins: The smallest margin by invariant.
     """
@@ -126,6 +141,7 @@ class Counts:
     operators: dict[str, Tally]
     kinds: dict[str, Tally]
     drawn: Tally = field(default_factory=Tally)
+    weighted: Tally = field(default_factory=Tally)
     mutants: Tally = field(default_factory=Tally)
     curve: list[int] = field(default_factory=list)
     margins: dict[str, int] = field(default_factory=dict)
@@ -191,7 +207,7 @@ class Guidance:
         return self._generation(number) <= self._closed + 1
 
     def step(self, number: int) -> Step | None:
-        """Returns the origin of a run; None if it is drawn from its number.
+        """Returns the origin of a run; None if it is drawn from its number as without guidance.
 
         Raises:
             ValueError: It is not known yet.
@@ -241,12 +257,18 @@ class Guidance:
         return range(first, first + GENERATION)
 
     def _opened(self, generation: int) -> dict[int, Step]:
-        """Returns the mutants of a generation; they are drawn when the generation before the last has closed."""
+        """Returns the mutants and weighted runs of a generation.
+
+        They are drawn when the generation before the last has closed.
+        """
         if generation not in self._steps:
             self._steps[generation] = {}
             for position, number in enumerate(self._numbers(generation)):
-                is_mutant = int((position + 1) * self._share) > int(position * self._share)
+                mutants = int((position + 1) * self._share)
+                is_mutant = mutants > int(position * self._share)
                 step = self._draw(number) if is_mutant else None
+                if not is_mutant and (position - mutants) % WEIGHTED_EVERY:
+                    step = self._draw_weighted(number)
                 if step is not None:
                     self._steps[generation][number] = step
         return self._steps[generation]
@@ -271,11 +293,15 @@ class Guidance:
         counts, is_new = self.counts, bool(new)
         for invariant, margin in row["margins"].items():
             counts.margins[invariant] = min(margin, counts.margins.get(invariant, margin))
-        (counts.drawn if step is None else counts.mutants).add(is_new=is_new)
-        for operator in () if step is None else dict.fromkeys(step.operators):
-            counts.operators[operator].add(is_new=is_new)
-        if step is not None and step.mutant.kind:
-            counts.kinds[step.mutant.kind].add(is_new=is_new)
+        is_mutant = step is not None and step.parent is not None
+        (counts.mutants if is_mutant else counts.drawn).add(is_new=is_new)
+        if step is not None:
+            if not is_mutant:
+                counts.weighted.add(is_new=is_new)
+            for operator in dict.fromkeys(step.operators):
+                counts.operators[operator].add(is_new=is_new)
+            for kind in step.kinds:
+                counts.kinds[kind].add(is_new=is_new)
         if not is_new and not row["is_failing"]:
             return
         entry = Entry(
@@ -334,7 +360,36 @@ class Guidance:
                 done.append(operator)
         if not done or not _is_possible(mutant.trial):
             return None
-        return Step(parent=parent.number, operators=tuple(done), mutant=mutant)
+        kinds_used = (mutant.kind,) if mutant.kind else ()
+        return Step(parent=parent.number, operators=tuple(done), kinds=kinds_used, mutant=mutant)
+
+    # -- weighted runs
+
+    def _draw_weighted(self, number: int) -> Step | None:
+        """Returns a run with the seed of its number, and few families and templates, chosen by their weights."""
+        if not self.corpus:
+            return None
+        stream = self._tree.stream("weighted", self._arm, number)
+        chosen: list[str] = []
+        for group, most in (("family ", FAMILIES_MAX), ("template ", TEMPLATES_MAX)):
+            left = {
+                kind: tally.weight
+                for kind, tally in self.counts.kinds.items()
+                if kind.startswith(group)
+            }
+            for _ in range(min(1 + int(stream.random() * most), len(left))):
+                kind = weighted(stream, left)
+                chosen.append(kind)
+                del left[kind]
+        kinds = tuple(kind for kind in self.counts.kinds if kind in chosen)
+        seed = self._seed_of(number)
+        experiment, drawn = resolve(self._experiment, seed)
+        drawing = with_kinds(experiment, self._experiment.nemesis, kinds)
+        schedule = unscaled(planned_schedule(drawing, seed), drawing)
+        trial = explicit(experiment, schedule, seed)
+        if not schedule or not _is_possible(trial):
+            return None
+        return Step(parent=None, operators=(), kinds=kinds, mutant=Mutant(trial=trial, drawn=drawn))
 
     def _weight(self, entry: Entry) -> float:
         rarity = sum(1 / self._hits[one] for one in entry.new)

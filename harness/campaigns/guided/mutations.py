@@ -84,6 +84,24 @@ def weighted(stream: Random, weights: Mapping[str, float]) -> str:
     return list(weights)[-1]
 
 
+def with_kinds(experiment: Experiment, nemesis: NemesisConfig, kinds: Sequence[str]) -> Experiment:
+    """Returns an experiment that draws faults of some families and templates only.
+
+    Args:
+        experiment: Without an explicit schedule.
+        nemesis: Has the rhythm of its faults.
+        kinds: What it draws, each "family NAME" or "template NAME".
+    """
+    pairs = [kind.partition(" ") for kind in kinds]
+    named = replace(
+        nemesis,
+        every_family=len(kinds) > 1,
+        faults=tuple(name for group, _, name in pairs if group == "family"),
+        templates=tuple(name for group, _, name in pairs if group == "template"),
+    )
+    return replace(experiment, nemesis=named)
+
+
 def _pick(stream: Random, items: Sequence[Any]) -> Any:
     return items[int(stream.random() * len(items))]
 
@@ -224,14 +242,7 @@ def _insert(stream: Random, material: Material) -> Mutant | None:
     if not material.kinds:
         return None
     trial, kind = material.parent, weighted(stream, material.kinds)
-    group, _, name = kind.partition(" ")
-    nemesis = replace(
-        material.base.nemesis,
-        every_family=False,
-        faults=(name,) if group == "family" else (),
-        templates=(name,) if group == "template" else (),
-    )
-    drawing = replace(trial.experiment, schedule=(), nemesis=nemesis)
+    drawing = with_kinds(replace(trial.experiment, schedule=()), material.base.nemesis, (kind,))
     burst = unscaled(planned_schedule(drawing, stream.getrandbits(32)), drawing)[:INSERTED_MAX]
     if not burst:
         return None

@@ -21,7 +21,7 @@ from harness.cli.options import (
 from harness.cli.output import print_json, show
 from harness.cli.progress import StandardErrorProgress
 from harness.cli.runs import open_store
-from harness.errors import HarnessFailure, UsageError
+from harness.errors import HarnessFailure, UsageError, usage_errors_of
 from results.layout import utc_stamp
 from results.store import RunStore
 
@@ -128,10 +128,8 @@ def _new(options: argparse.Namespace) -> "tuple[Night, Path, RunStore]":
 
     jobs = load_nightly(options.plan)
     for job in jobs:
-        try:
+        with usage_errors_of(options.plan), usage_errors_of(f"job {job.name!r}"):
             check_world(job.experiment, 0)
-        except UsageError as error:
-            raise UsageError(f"job {job.name!r}: {error}") from None
     # Not before: a plan that is refused leaves nothing.
     store = open_store(options, to_write=True)
     root = store.root

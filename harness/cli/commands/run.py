@@ -73,4 +73,4 @@ def run(options: argparse.Namespace) -> int:
         else:
             print(experiments.dumps(experiment).rstrip())
         return exit_codes.VALID
-    return run_and_judge(options, experiment)
+    return run_and_judge(options, experiment, file=options.experiment)

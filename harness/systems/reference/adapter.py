@@ -34,6 +34,7 @@ from harness.systems.reference.node_files import FAULT_POINT_FILE, NODE_FILE, no
 from system_under_test.config import (
     ALL_PROFILES,
     DEFAULT_PROFILE,
+    DERIVED_PROFILES,
     LOG_DIR_NAMES,
     TIMINGS,
     Features,
@@ -92,6 +93,8 @@ DRAWN_SIZES: Mapping[str, Draws] = {
     "properties.replica.fetch.response.max.bytes": (10 << 20, 10 << 20, 8192, 500),
     "properties.metadata.log.max.record.bytes.between.snapshots": (20 << 20, 20 << 20, 2000),
     "properties.controller.quorum.fetch.snapshot.max.bytes": (8 << 20, 8 << 20, 300),
+    "properties.log.index.interval.bytes": (4096, 4096, 4096, 100),
+    "properties.log.index.size.max.bytes": (10 << 20, 10 << 20, 10 << 20, 96, 36),
     "cluster.log_dirs": (1, 1, 1, 2),
 }
 """Sizes that the default space draws; one that is as small as a few records is exceeded in a short run."""
@@ -101,7 +104,7 @@ class ReferenceSystem:
     """The reference system.
 
     Implements `System`, `LogReader`, `RecordsMessages`, `Administrable`, `PropertyTaker`, `HasRunProperties`,
-    `SeveralLogDirs`, `HasSpace`, `HasFaultPoint` and `ElrSwitch`.
+    `SeveralLogDirs`, `HasSpace`, `HasProfileVariants`, `HasFaultPoint` and `ElrSwitch`.
     """
 
     name = "reference"
@@ -174,6 +177,10 @@ class ReferenceSystem:
                 least=round(usual_ms / DRAWN_FACTOR), most=round(usual_ms * DRAWN_FACTOR)
             )
         return found
+
+    def profile_variants(self, profile: str) -> tuple[str, ...]:
+        """Returns the derived profiles of a release; see `HasProfileVariants`."""
+        return tuple(name for name in DERIVED_PROFILES if name.startswith(f"{profile}-"))
 
     def node_files(
         self, node: Node, nodes: Sequence[Node], settings: Settings, *, data_dir: str

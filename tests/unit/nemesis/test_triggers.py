@@ -303,9 +303,9 @@ def test_healing_a_fault_that_still_waits_does_nothing():
 )
 def test_a_trigger_that_cannot_happen_is_refused_before_the_run(trigger, hint):
     nemesis = Nemesis(FakeCluster(), FakeInjector(), lambda _: None, Random(1))
-    with pytest.raises(UsageError, match=hint):
+    with pytest.raises(UsageError, match=f"^fault {WAITS.id}: .*{hint}"):
         nemesis.check([replace(WAITS, on=trigger)])
-    with pytest.raises(UsageError, match=hint):
+    with pytest.raises(UsageError, match=f"^fault {ENDS.id}: .*{hint}"):
         nemesis.check([replace(ENDS, until=trigger)])
 
 

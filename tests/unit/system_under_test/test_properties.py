@@ -168,6 +168,8 @@ def test_a_default_of_topics_changes_the_settings_of_logs():
             "min.insync.replicas": "2",
             "unclean.leader.election.enable": "true",
             "log.index.interval.bytes": "9",
+            "log.index.size.max.bytes": "48",
+            "log.segment.delete.delay.ms": "9",
         },
     )
     assert changed.log == LogConfig(
@@ -175,6 +177,8 @@ def test_a_default_of_topics_changes_the_settings_of_logs():
         cleanup_policy="compact,delete",
         min_cleanable_dirty_ratio=0.25,
         max_message_bytes=5,
+        index_interval_bytes=9,
+        segment_index_bytes=48,
     )
     assert (changed.min_insync_replicas, changed.unclean_leader_election_enable) == (2, True)
 

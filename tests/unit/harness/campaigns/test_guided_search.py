@@ -13,8 +13,22 @@ from harness.campaigns import compare as campaigns
 from harness.campaigns.compare import Workers, run_campaign, swarm_plan
 from harness.campaigns.files import CORPUS_FOLDER, ROWS_FILE
 from harness.campaigns.guided.coverage import coverage_of, hash_of
-from harness.campaigns.guided.guidance import GENERATION, Entry, Guidance
-from harness.campaigns.guided.mutations import OPERATORS, Material, Mutant, mutate, weighted
+from harness.campaigns.guided.guidance import (
+    FAMILIES_MAX,
+    GENERATION,
+    TEMPLATES_MAX,
+    Entry,
+    Guidance,
+    Step,
+)
+from harness.campaigns.guided.mutations import (
+    OPERATORS,
+    Material,
+    Mutant,
+    mutate,
+    weighted,
+    with_kinds,
+)
 from harness.campaigns.plan import load_plan, store_plan
 from harness.campaigns.row_log import whole_rows
 from harness.campaigns.shrinking.trial import Trial, explicit
@@ -107,9 +121,69 @@ def test_a_failing_run_is_kept_but_is_no_parent() -> None:
     assert failing
     assert steps
     assert not failing & {step.parent for step in steps}
+    mutated = [guidance.step_of(request["seed"]) for request in what]
     assert not any(
-        request["root_seed"] % 9 == 4 for request in what if request["experiment"]["schedule"]
+        step.mutant.trial.seed % 9 == 4 for step in mutated if step is not None and step.operators
     )
+
+
+def weighted_steps(guidance: Guidance, first: int = 100) -> list[Step]:
+    steps = [guidance.step_of(number) for number in range(first, first + RUNS)]
+    return [step for step in steps if step is not None and step.parent is None]
+
+
+def test_half_of_the_drawn_runs_use_few_families_and_templates() -> None:
+    what, guidance = searched(range(GENERATION))
+    counts = guidance.counts
+    # Of 16 runs 8 are drawn, 4 of them weighted, from the third generation on.
+    assert counts.weighted.tries == 4 * (RUNS // GENERATION - 2)
+    assert counts.drawn.tries == RUNS - counts.mutants.tries
+    for step in weighted_steps(guidance):
+        families = [kind for kind in step.kinds if kind.startswith("family ")]
+        templates = [kind for kind in step.kinds if kind.startswith("template ")]
+        assert 1 <= len(families) <= FAMILIES_MAX
+        assert 1 <= len(templates) <= TEMPLATES_MAX
+        assert step.mutant.trial.schedule
+        assert step.to_row()["kinds"] == list(step.kinds)
+    plain = [request for request in what if not request["experiment"]["schedule"]]
+    assert len(plain) == 2 * GENERATION + 4 * (RUNS // GENERATION - 2)
+
+
+def test_weighted_runs_prefer_what_was_new_and_leave_nothing_out() -> None:
+    guidance = Guidance("a", SEARCH, 0)
+    guidance.corpus.append(
+        Entry(
+            number=0, step=None, new=("a",), marks=(), margins={}, trace_hash="", is_failing=False
+        )
+    )
+    for kind, tally in guidance.counts.kinds.items():
+        tally.tries, tally.new = 50, 40 if kind in ("family kill", "template election") else 0
+    drawn = [guidance._draw_weighted(number) for number in range(60)]
+    kinds = [kind for step in drawn if step is not None for kind in step.kinds]
+    assert kinds.count("family kill") > 40
+    assert kinds.count("template election") > 25
+    # The others keep a small probability, and half of the drawn runs ignore the weights.
+    assert len(set(kinds)) > 10
+
+
+def test_a_weighted_run_injects_faults_of_its_families_only() -> None:
+    experiment, _ = resolve(SEARCH, 5)
+    few = with_kinds(experiment, SEARCH.nemesis, ("family kill", "family pause"))
+    assert {fault.fault for fault in planned_schedule(few, 5)} <= {"kill", "pause"}
+    assert few.nemesis.gap_ms == SEARCH.nemesis.gap_ms
+
+
+def test_the_stored_file_of_a_weighted_run_repeats_it() -> None:
+    _, guidance = searched(range(GENERATION))
+    trial = next(
+        entry.step.mutant.trial
+        for entry in guidance.corpus
+        if entry.step is not None and entry.step.parent is None
+    )
+    text = experiments.dumps(trial.experiment)
+    assert experiments.dumps(experiments.loads(text, origin="corpus")) == text
+    assert trial.experiment.nemesis == NemesisConfig()
+    assert planned_schedule(trial.experiment, trial.seed) == planned_schedule(trial.experiment, 0)
 
 
 def test_a_rare_run_close_to_failing_is_chosen_more_often() -> None:

@@ -12,6 +12,7 @@ from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment, TopicConfig
 from harness.runs.experiment_file import dumps, loads, vary
 from harness.runs.phases import assignments
+from harness.runs.promises import promised_context
 from harness.runs.resolved import resolve
 from harness.runs.space import draw
 
@@ -23,6 +24,19 @@ default = true
 "topic.count" = [7]
 "cluster.segment_bytes" = { from = 100, to = 10000 }
 """
+
+
+DRAWN_BEFORE = {
+    "cluster.brokers": 4,
+    "cluster.segment_bytes": 1024,
+    "cluster.flush_messages": 20,
+    "properties.replica.lag.time.max.ms": 1528,
+    "properties.replica.fetch.response.max.bytes": 500,
+    "topic.partitions": 1,
+    "weather": "stormy",
+    "workload.request_timeout_ms": 1020,
+    "workload.fetches_per_poll_max": 4,
+}
 
 
 def space_of(text: str) -> Experiment:
@@ -51,6 +65,41 @@ def test_the_command_line_draws_every_key_but_those_that_it_sets_itself():
     assert not loads(FILE, origin="test", space="none").space
     with pytest.raises(UsageError, match="no space is called 'dfault'"):
         loads(FILE, origin="test", space="dfault")
+
+
+def test_the_default_space_draws_index_sizes_and_the_features_of_the_profile():
+    experiment = space_of("default = true")
+    assert experiment.space["profile"] == (
+        *("kafka-4.1",) * 4,
+        "kafka-4.1-elr-off",
+        "kafka-4.1-epoch-requests",
+    )
+    assert experiment.space["properties.log.index.interval.bytes"] == (4096, 4096, 4096, 100)
+    assert 36 in experiment.space["properties.log.index.size.max.bytes"]
+    resolved = [resolve(experiment, seed).experiment for seed in range(40)]
+    assert {one.profile for one in resolved} == set(experiment.space["profile"])
+    for one in resolved:
+        assert promised_context(one).elr_on == (one.profile != "kafka-4.1-elr-off")
+
+
+@pytest.mark.parametrize("profile", ["kafka-3.4", "kafka-4.4", "kafka-4.1-elr-off"])
+def test_a_profile_without_variants_is_not_drawn(profile: str):
+    experiment = loads(f'profile = "{profile}"\n[space]\ndefault = "every"', origin="test")
+    assert "profile" not in experiment.space
+
+
+def test_a_profile_that_is_set_is_drawn_only_on_request():
+    text = 'profile = "kafka-4.0"\n[space]\ndefault = true'
+    assert "profile" not in loads(text, origin="test").space
+    assert "profile" not in loads(text, origin="test", space="default", profile="kafka-4.0").space
+    every = loads(text, origin="test", space="default").space["profile"]
+    assert set(every) == {"kafka-4.0", "kafka-4.0-elr-on", "kafka-4.0-late-commits"}
+
+
+def test_new_keys_change_no_draw_of_the_others():
+    """What seed 7 drew before the space had index sizes and profiles."""
+    drawn = resolve(space_of("default = true"), 7).drawn
+    assert {key: drawn[key] for key in DRAWN_BEFORE} == DRAWN_BEFORE
 
 
 def test_a_key_that_is_varied_is_not_drawn():
