@@ -6,6 +6,7 @@ import pkgutil
 import pytest
 
 import benchmarks
+from benchmarks import bench_shrinks
 from benchmarks.bench_guided import Searched, Way, summary
 from harness.runs.experiment import Experiment
 
@@ -39,3 +40,22 @@ def test_two_ways_to_search_are_compared_in_pairs() -> None:
     assert found["cpu_ratio_median"] == 0.333
     low, high = found["cpu_ratio_interval"]
     assert 0.25 <= low <= 0.333 <= high <= 0.5
+
+
+def test_shrinks_are_summarized_by_size_time_and_what_was_confirmed() -> None:
+    def row(took_s: float, **values: object) -> dict[str, object]:
+        base = {"on": "", "took_s": took_s, "exit_code": 1, "faults": 3, "confirmed": 0}
+        return {**base, "attempts": 0, **values}
+
+    rows = [
+        row(10.0),
+        row(30.0, faults=5),
+        row(20.0, exit_code=254, faults=None),
+        row(0.0, on="docker", confirmed=2, attempts=3),
+        row(0.0, on="docker", attempts=3),
+    ]
+    assert bench_shrinks.summary(rows) == [
+        "2 of 3 runs shrunk to an invalid run with the same finding; faults: median 4, most 5; "
+        "seconds: median 20, longest 30",
+        "docker: 1 of 2 confirmed, in 2 of 6 attempts",
+    ]
