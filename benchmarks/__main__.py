@@ -9,6 +9,7 @@ import sys
 BENCHMARKS = (
     "bench_loop",
     "bench_scenario",
+    "bench_monitors",
     "bench_campaign",
     "check",
     "bench_transactions",

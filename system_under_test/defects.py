@@ -263,6 +263,7 @@ _ALL: tuple[Defect, ...] = (
         origin="plausible",
         rules=("FETCH-6",),
         anomalies=("V", "D"),
+        invariants=("INV-6",),
         sentence="Consumers read above the high watermark.",
     ),
     Defect(

@@ -6,7 +6,7 @@ an order that is drawn (`Weather.shuffle_ties`).
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
@@ -104,6 +104,21 @@ class Failure:
     at_ns: int
     node: str | None
     error: BaseException
+
+
+class _Inspection:
+    """The time in which the harness reads through node interfaces. A class, because it is entered often."""
+
+    __slots__ = ("_timeline",)
+
+    def __init__(self, timeline: "Timeline") -> None:
+        self._timeline = timeline
+
+    def __enter__(self) -> None:
+        self._timeline.is_inspected = True
+
+    def __exit__(self, *_: object) -> None:
+        self._timeline.is_inspected = False
 
 
 class MessageWatcher(Protocol):
@@ -276,14 +291,9 @@ class Timeline:
     def _leave_nodes(self) -> None:
         """Is called before an event that belongs to no node."""
 
-    @contextlib.contextmanager
-    def inspecting(self) -> Iterator[None]:
+    def inspecting(self) -> contextlib.AbstractContextManager[None]:
         """Lets the harness read through node interfaces: disk faults neither apply nor are counted."""
-        self.is_inspected = True
-        try:
-            yield
-        finally:
-            self.is_inspected = False
+        return _Inspection(self)
 
     def fail(self, error: BaseException, node: str | None = None) -> None:
         """Records that the run failed."""

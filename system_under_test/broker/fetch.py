@@ -177,8 +177,14 @@ class _Fetch:
         self._watched = []
 
     def response(self) -> Any:
-        """Returns the fetch response."""
+        """Returns the fetch response, and reports its records to the observer."""
         topics = self.topics
+        for _, entries in topics:
+            for entry in entries:
+                if entry.data is not None and entry.data.records and entry.partition is not None:
+                    entry.partition.replica.report_served(
+                        entry.wanted.fetch_offset, entry.data.records, self.is_follower
+                    )
         if len(topics) == 1 and len(topics[0][1]) == 1:
             entry = topics[0][1][0]
             partition = entry.partition

@@ -363,6 +363,7 @@ class Leadership:
             # AP-2: an item of this partition is still queued; ours was not attempted. A later fetch or timer
             # proposes again.
             self.state = pending.last_committed
+        replica.report_isr()
 
     def _broker_epoch_of(self, member: int) -> int:
         # AP-1. -1 ("cannot check") is safe for an existing member that has not fetched yet: had it restarted,
@@ -418,7 +419,8 @@ class Leadership:
         self.isr_changed()
 
     def isr_changed(self) -> None:
-        """Re-examines the high watermark after the ISR may have changed (LEAD-5)."""
+        """Reports the ISR, which may have changed, and re-examines the high watermark (LEAD-5)."""
+        self._replica.report_isr()
         # LEAD-5, AP-4 (KAFKA-13091): on an idle partition nothing else would move the high watermark.
         if self._context.rules("LEAD-5"):
             self.advance_high_watermark()

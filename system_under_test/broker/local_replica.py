@@ -158,6 +158,14 @@ class LocalReplica:
             cause=cause,
         )
 
+    def report_isr(self) -> None:
+        """Reports to the observer that what this leader knows of its ISR may have changed."""
+        self.context.observer.leader_isr_changed(self.topic, self.index)
+
+    def report_served(self, offset: int, records: bytes, to_follower: bool) -> None:
+        """Reports to the observer what a fetch from an offset returns."""
+        self.context.observer.records_served(self.topic, self.index, offset, records, to_follower)
+
     def mark(self, name: str, **details: object) -> None:
         """Marks a rare branch of this partition."""
         self.context.observer.mark(name, topic=self.topic, partition=self.index, **details)

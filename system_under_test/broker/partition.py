@@ -248,6 +248,7 @@ class Partition:
         leadership = self.leadership
         if leadership is not None:
             leadership.take_min_isr(topic_min_isr)
+            self.replica.report_isr()
             if not (is_publishing and is_raised):
                 leadership.advance_high_watermark()
 

@@ -12,7 +12,10 @@ from system_under_test.real.events import format_event, record_to_text
 
 
 class _LogChanges:
-    """Reports on standard error that a log became shorter, and why; with and without an event log."""
+    """Reports on standard error that a log became shorter, and why; with and without an event log.
+
+    What is for monitors in the simulation is ignored.
+    """
 
     def log_cut(
         self, topic: str, partition: int, end_offset: int, size_bytes: int, reason: str
@@ -22,6 +25,12 @@ class _LogChanges:
             f"log {topic}-{partition} was cut when it was loaded: "
             f"it now ends at offset {end_offset}, {size_bytes} bytes were removed: {reason}"
         )
+
+    def leader_isr_changed(self, topic: str, partition: int) -> None:
+        """Ignores it: only monitors in the simulation can inspect the leader."""
+
+    def records_served(self, topic: str, partition: int, *served: Any) -> None:
+        """Ignores it: only monitors in the simulation know what was committed."""
 
     def _print_truncation(self, name: str, details: dict[str, Any]) -> None:
         if name == "truncated":

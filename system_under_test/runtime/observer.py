@@ -40,6 +40,24 @@ class Observer(Protocol):
         """
         ...
 
+    def leader_isr_changed(self, topic: str, partition: int) -> None:
+        """Reports that what a leader knows of its ISR may have changed, or its min ISR."""
+        ...
+
+    def records_served(
+        self, topic: str, partition: int, offset: int, records: bytes, to_follower: bool
+    ) -> None:
+        """Reports the records of a partition in a response to a fetch.
+
+        Args:
+            topic: Topic name.
+            partition: Partition index.
+            offset: The offset from which was fetched.
+            records: Whole batches, at least one.
+            to_follower: Whether a follower fetched, as opposed to a consumer.
+        """
+        ...
+
     def log_cut(
         self, topic: str, partition: int, end_offset: int, size_bytes: int, reason: str
     ) -> None:
@@ -67,6 +85,12 @@ class SilentObserver:
 
     def replica_changed(self, topic: str, partition: int, **state: Any) -> None:
         """Ignores the change."""
+
+    def leader_isr_changed(self, topic: str, partition: int) -> None:
+        """Ignores the change."""
+
+    def records_served(self, topic: str, partition: int, *served: Any) -> None:
+        """Ignores the response."""
 
     def log_cut(self, topic: str, partition: int, *details: Any) -> None:
         """Ignores the cut."""

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,12 @@ from harness.runs.experiment import Experiment
 from harness.runs.resolved import resolve
 from harness.runs.result import RunResult
 from harness.runs.simulated import SimulatedRun, simulate
+from nemesis.fault import Fault
+from system_under_test.broker.fetch import FetchHandler
 from system_under_test.broker.leadership import Leadership
 from system_under_test.log.log import Log
+from system_under_test.protocol.entities import fetched_data
+from system_under_test.protocol.record_batch import encode_batch, spans
 
 EXPERIMENT = Path(harness.experiments.__path__[0]) / "search.toml"
 SEED = 12
@@ -59,6 +64,71 @@ def test_a_high_watermark_that_is_wrong_between_two_comparisons_is_found_when_it
     assert run().violations == []
 
 
+def forged(records: bytes) -> bytes:
+    """Returns batches at the same offsets, in the same leader epochs, with valid checksums and other records."""
+    return b"".join(
+        encode_batch(
+            [(None, b"other")] * span.record_count,
+            timestamp_ms=1,
+            base_offset=span.base_offset,
+            leader_epoch=span.leader_epoch,
+        )
+        for span in spans(records, verify_crc=True)
+    )
+
+
+@pytest.mark.parametrize(("to_followers", "invariant"), [(False, "INV-6"), (True, "INV-4")])
+def test_a_fetch_that_returns_other_records_than_were_committed_is_found_when_it_is_served(
+    monkeypatch: pytest.MonkeyPatch, *, to_followers: bool, invariant: str
+) -> None:
+    real = FetchHandler._data
+
+    def other(self: FetchHandler, fetch: Any, entry: Any, partition: Any, log: Log) -> Any:
+        data = real(self, fetch, entry, partition, log)
+        wanted = entry.wanted
+        is_committed = wanted.fetch_offset < partition.high_watermark
+        if data is None or fetch.is_follower != to_followers or not is_committed:
+            return data
+        return fetched_data(
+            wanted.partition, 0, data.high_watermark, data.log_start_offset, forged(data.records)
+        )
+
+    monkeypatch.setattr(FetchHandler, "_data", other)
+    # Followers fetch what is committed only if they lag: here one starts with an empty disk.
+    wiped = replace(
+        experiment(),
+        schedule=(Fault(id="f1", fault="wipe", targets=("b1",), at_ms=300, for_ms=100),),
+    )
+    result = simulate(wiped if to_followers else experiment(), SEED)
+    (found,) = result.violations
+    assert f"{invariant}: a fetch returns the record that was committed at an offset" in found
+
+
+def test_a_consumer_that_reads_above_the_high_watermark_is_found_when_it_is_served() -> None:
+    result = simulate(replace(experiment(), disabled_rules=("FETCH-6",)), SEED)
+    (found,) = result.violations
+    assert "INV-6: a consumer gets committed records only" in found
+
+
+def test_a_leader_that_counts_on_too_few_is_found_when_its_isr_state_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = Leadership._submit
+
+    def forgetful(self: Leadership, pending: Any, proposal: Any) -> bool:
+        """Forgets a member from when it proposes something until it gets the response."""
+        self.state = replace(pending, maximal_isr=(self._context.broker_id,))
+        return real(self, self.state, proposal)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Leadership, "_submit", forgetful)
+    paused = replace(
+        experiment(),
+        schedule=(Fault(id="f1", fault="pause", targets=("b1", "b2"), at_ms=200, for_ms=600),),
+    )
+    (found,) = simulate(paused, SEED).violations
+    assert "INV-3: the maximal ISR covers the controller's ISR and ELR" in found
+
+
 def test_a_correct_system_breaks_nothing_and_is_not_disturbed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -66,5 +136,6 @@ def test_a_correct_system_breaks_nothing_and_is_not_disturbed(
     result = watched.run()
     assert result.violations == []
     assert watched.monitor.changes.change_count > 100
+    assert watched.monitor.changes.served_count > 50
     without_changes(monkeypatch)
     assert run().trace_hash == result.trace_hash

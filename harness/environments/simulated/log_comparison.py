@@ -63,11 +63,12 @@ def _whole_batches(data: bytes) -> dict[int, bytes]:
     return {
         span.base_offset: data[span.position : span.position + span.size_bytes]
         for span in spans(data, verify_crc=False)
-        if not _is_rewritten(span)
+        if not is_rewritten(span)
     }
 
 
-def _is_rewritten(span: BatchSpan) -> bool:
+def is_rewritten(span: BatchSpan) -> bool:
+    """Whether the cleaner of a compacted log wrote the batch."""
     return span.record_count < span.offset_count or bool(span.attributes & DELETE_HORIZON_BIT)
 
 

@@ -9,6 +9,7 @@ from harness.contracts.metadata import CommittedMetadata
 from harness.systems.metadata_rows import MetadataRows
 from system_under_test.invariants import check_invariant
 from system_under_test.metadata.image import ClusterImage
+from system_under_test.metadata.records import PartitionChangeRecord, PartitionRecord
 
 Now = Callable[[], int]
 
@@ -29,6 +30,20 @@ class ChangeWatcher(Protocol):
 
     def replica_changed(self, node: str, key: tuple[str, int], change: ReplicaChange) -> None:
         """Takes the new state of a replica; `key` is its topic and partition."""
+        ...
+
+    def leader_isr_changed(self, node: str, key: tuple[str, int]) -> None:
+        """Takes a change of what a leader knows of its ISR."""
+        ...
+
+    def records_served(
+        self, node: str, key: tuple[str, int], offset: int, records: bytes, to_follower: bool
+    ) -> None:
+        """Takes the records of a partition in a response to a fetch from an offset."""
+        ...
+
+    def partition_committed(self, key: tuple[str, int]) -> None:
+        """Takes a change of a partition that the controller committed."""
         ...
 
     def quorum_leader_elected(self, node: str, epoch: int, start_offset: int) -> None:
@@ -116,6 +131,9 @@ class MetadataWitness(MetadataRows):
         self._seen.append((quorum_epoch, record))
         self.apply(offset, record)
         self.view.offset = offset
+        if self.watcher is not None and isinstance(record, PartitionRecord | PartitionChangeRecord):
+            topic = self.image.partitions[record.topic_id, record.partition_id].topic
+            self.watcher.partition_committed((topic, record.partition_id))
         self.view.changed()
 
     def _reported_early(self, offset: int, quorum_epoch: int, record: Any) -> None:
@@ -230,6 +248,19 @@ class NodeObserver:
                 log_end_offset, high_watermark, log_start_offset, leader_epoch, role, cause
             )
             self._witness.watcher.replica_changed(self._name, (topic, partition), change)
+
+    def leader_isr_changed(self, topic: str, partition: int) -> None:
+        """Passes the change on; what it leads to is recorded when the controller commits it."""
+        if self._witness.watcher is not None:
+            self._witness.watcher.leader_isr_changed(self._name, (topic, partition))
+
+    def records_served(
+        self, topic: str, partition: int, offset: int, records: bytes, to_follower: bool
+    ) -> None:
+        """Passes the response on; consumers record what they get."""
+        if self._witness.watcher is not None:
+            key = (topic, partition)
+            self._witness.watcher.records_served(self._name, key, offset, records, to_follower)
 
     def log_cut(self, topic: str, partition: int, *details: Any) -> None:
         """Ignores the cut: what a replica lost by it shows in its log end."""

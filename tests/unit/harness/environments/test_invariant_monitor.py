@@ -1,8 +1,10 @@
 """The invariant monitor on made-up replicas: which states it objects to, and which it accepts."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -15,6 +17,7 @@ from system_under_test.log.log import Log
 from system_under_test.protocol.record_batch import encode_batch
 from tests.memory_storage import MemoryStorage
 
+TOPIC_ID = UUID(int=7)
 STATE = PartitionState(
     topic="t",
     partition=0,
@@ -51,7 +54,7 @@ class Cluster:
             brokers={number: SimpleNamespace(broker_epoch=number) for number in (1, 2)},
             is_fenced=lambda broker: False,
         )
-        self.world: Any = None
+        self.world: Any = SimpleNamespace(inspecting=nullcontext)
         self.leadership = SimpleNamespace(
             state=Committed(isr=STATE.isr),
             cancelled_isr=(),
@@ -83,6 +86,7 @@ class Cluster:
             high_watermark=min(self.committed_end, log.log_end_offset),
             leader_epoch=STATE.leader_epoch,
             leadership=self.leadership if leads else None,
+            topic_id=TOPIC_ID,
         )
         return SimpleNamespace(
             node_id=self.brokers[name],

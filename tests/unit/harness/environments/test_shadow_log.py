@@ -1,12 +1,15 @@
 """The change monitor on made-up replicas: which changes it objects to, and which it accepts."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from harness.environments.simulated.shadow import ChangeMonitor, ShadowLog
+from harness.environments.simulated.shadow import ChangeMonitor
+from harness.environments.simulated.shadow_log import ShadowLog
 from harness.systems.reference.states import ReplicaChange
 from system_under_test.broker.isr import Committed
+from system_under_test.config import LogConfig
 from system_under_test.invariants import InvariantViolation
 from system_under_test.log.log import Log
 from tests.unit.harness.environments.test_invariant_monitor import STATE, Cluster, log_of
@@ -31,8 +34,10 @@ def change(
 class Bench:
     """Two replicas, of which b1 leads."""
 
-    def __init__(self, leader: Log, follower: Log, profile: str = "kafka-4.1") -> None:
-        self.cluster = Cluster(leader, follower, profile=profile)
+    def __init__(
+        self, leader: Log, follower: Log, profile: str = "kafka-4.1", committed_end: int = 0
+    ) -> None:
+        self.cluster = Cluster(leader, follower, profile=profile, committed_end=committed_end)
         self.monitor = ChangeMonitor(self.cluster)
 
     def leads(self, high_watermark: int, **more: Any) -> None:
@@ -153,3 +158,135 @@ def test_the_shadow_log_knows_the_epoch_of_every_committed_offset() -> None:
     shadow.extend(log_of(1, 1, 2, 2, 4, 5, 5), 7)
     assert [shadow.epoch_at(offset) for offset in range(7)] == [1, 1, 2, 2, 4, 5, 5]
     assert shadow.end_offset == 7
+
+
+def test_a_changed_record_in_the_middle_is_found_when_a_high_watermark_passes_it() -> None:
+    bench = Bench(log_of(1, 1, 2), log_of(1, 1, 2, other_at=1))
+    bench.leads(3)
+    bench.follows(1)
+    assert broken(bench.follows, 3, cause="replicate") == "INV-4"
+
+
+def test_a_follower_that_appends_below_what_is_committed_is_compared_at_once() -> None:
+    for other_at, is_stale in ((1, False), (1, True), (-1, False)):
+        bench = Bench(log_of(1, 1, 2), log_of(1))
+        bench.cluster.become(isr=(1,))
+        bench.follows(1)
+        bench.leads(3)
+        bench.cluster.logs["b2"] = log_of(1, 1, other_at=other_at)
+        if is_stale:
+            # It still follows an older leader, and will truncate what that one never committed.
+            bench.cluster.become(isr=(1,), leader_epoch=3)
+        if other_at < 0 or is_stale:
+            bench.follows(1, cause="replicate")
+        else:
+            assert broken(bench.follows, 1, cause="replicate") == "INV-4"
+
+
+def test_a_loaded_log_is_compared_again() -> None:
+    bench = Bench(log_of(1, 1, 2), log_of(1, 1, 2))
+    bench.leads(3)
+    bench.follows(3)
+    bench.monitor.node_went_down("b2")
+    bench.cluster.logs["b2"] = log_of(1, 1, 2, other_at=0)
+    assert broken(bench.follows, 3, cause="load") == "INV-4"
+
+
+def test_a_new_leader_has_every_committed_record_and_not_only_the_last() -> None:
+    bench = Bench(log_of(1, 1, 2), log_of(1, 1, 2, other_at=0))
+    bench.leads(3)
+    bench.cluster.become(leader=2, leader_epoch=3)
+    elected = change(bench.cluster.logs["b2"], 0, cause="role", leader_epoch=3)
+    assert broken(bench.monitor.replica_changed, "b2", KEY, elected) == "INV-1"
+
+
+def served(bench: Bench, log: Log, end: int, *, start: int = 0, to_follower: bool = False) -> None:
+    records = log.read(start, 1 << 20, end)
+    bench.monitor.records_served("b1", KEY, start, records, to_follower)
+
+
+def test_a_fetch_returns_what_was_committed() -> None:
+    log = log_of(1, 1, 2, 2)
+    bench = Bench(log, log_of(1, 1, 2), committed_end=3)
+    bench.leads(3)
+    served(bench, log, 3)
+    served(bench, log, 2, start=1)
+    served(bench, log, 4, to_follower=True)
+    assert broken(served, bench, log, 4) == "INV-6"
+    for other in (log_of(1, 1, 2, other_at=1), log_of(1, 2, 2)):
+        assert broken(served, bench, other, 3) == "INV-6"
+        assert broken(served, bench, other, 3, to_follower=True) == "INV-4"
+    assert bench.monitor.served_count == 8
+    # A record is missing: the response begins behind the offset that was fetched.
+    records = log.read(1, 1 << 20, 3)
+    assert broken(bench.monitor.records_served, "b1", KEY, 0, records, False) == "INV-6"
+
+
+def test_what_may_be_lost_lawfully_is_not_compared_in_a_fetch() -> None:
+    other = log_of(1, 1, 2, other_at=1)
+    bench = Bench(log_of(1, 1, 2), log_of(1, 1, 2), profile="kafka-4.0", committed_end=3)
+    bench.leads(3)
+    served(bench, other, 3)
+    bench = Bench(log_of(1, 1, 2), log_of(1, 1, 2), committed_end=3)
+    bench.leads(3)
+    bench.cluster.flagged_partitions = lambda: frozenset({"t-0"})  # type: ignore[method-assign]
+    served(bench, other, 3)
+    bench.cluster.committed_end = 2
+    bench.monitor = ChangeMonitor(bench.cluster)
+    assert broken(served, bench, other, 3) == "INV-6"
+
+
+def test_a_deposed_leader_may_send_followers_what_it_never_committed() -> None:
+    bench = Bench(log_of(1, 1, 2, 2), log_of(1, 1, 2, 2))
+    bench.leads(4)
+    bench.cluster.become(leader=2, leader_epoch=3)
+    # Its own high watermark is 1.
+    bench.cluster.committed_end = 1
+    served(bench, log_of(1, 1, 2, other_at=2), 3, to_follower=True)
+    assert broken(served, bench, log_of(1, 1, 2, other_at=0), 3, to_follower=True) == "INV-4"
+
+
+def test_damage_that_a_checksum_shows_is_left_to_the_reader() -> None:
+    log = log_of(1, 1, 2)
+    bench = Bench(log, log_of(1, 1, 2), committed_end=3)
+    bench.leads(3)
+    damaged = bytearray(log.read(0, 1 << 20, 3))
+    damaged[-1] ^= 1
+    bench.monitor.records_served("b1", KEY, 0, bytes(damaged), True)
+    bench.monitor.records_served("b1", KEY, 0, bytes(damaged), False)
+
+
+def test_a_compacted_log_may_lack_records() -> None:
+    log = log_of(1, 1, 2)
+    bench = Bench(log, log_of(1, 1, 2), committed_end=3)
+    bench.leads(3)
+    log.configure(LogConfig(cleanup_policy="compact"))
+    bench.monitor.records_served("b1", KEY, 0, log.read(1, 1 << 20, 3), False)
+    assert broken(served, bench, log_of(1, 1, 2, other_at=2), 3) == "INV-6"
+
+
+def test_a_leader_counts_on_every_member_when_its_isr_state_or_the_committed_isr_changes() -> None:
+    for profile in ("kafka-4.0", "kafka-4.1"):
+        bench = Bench(log_of(1), log_of(1), profile)
+        bench.leads(1)
+        bench.monitor.leader_isr_changed("b1", KEY)
+        bench.monitor.partition_committed(KEY)
+        bench.cluster.leadership.state = Committed(isr=(1,))
+        assert broken(bench.monitor.leader_isr_changed, "b1", KEY) == "INV-3"
+        bench.cluster.leadership.state = Committed(isr=(1, 2))
+        bench.cluster.become(isr=(1,), elr=(2, 3))
+        assert broken(bench.monitor.partition_committed, KEY) == "INV-3"
+        # A stale leader counts for nothing.
+        bench.cluster.become(isr=(1,), elr=(2, 3), leader_epoch=3)
+        bench.monitor.partition_committed(KEY)
+
+
+def test_a_topic_that_is_created_anew_has_other_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(log_of(1, 1, 2), log_of(1, 1, 2), committed_end=3)
+    bench.leads(3)
+    module = "tests.unit.harness.environments.test_invariant_monitor.TOPIC_ID"
+    monkeypatch.setattr(module, UUID(int=8))
+    bench.cluster.logs["b1"] = log_of(1, 2, 2)
+    bench.leads(3, cause="load")
+    served(bench, log_of(1, 2, 2), 3)
+    assert broken(served, bench, log_of(1, 1, 2), 3) == "INV-6"
