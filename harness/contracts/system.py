@@ -592,7 +592,7 @@ class HasProfileVariants(Protocol):
     def profile_variants(self, profile: str) -> Sequence[str]:
         """Returns the profiles that the default space draws besides one; none if that one is a variant itself.
 
-        The verdict follows the profile that was drawn.
+        The verdict follows the profile that was drawn. None may permit a loss that the given one does not permit.
 
         Args:
             profile: The profile of an experiment.

@@ -179,8 +179,16 @@ class ReferenceSystem:
         return found
 
     def profile_variants(self, profile: str) -> tuple[str, ...]:
-        """Returns the derived profiles of a release; see `HasProfileVariants`."""
-        return tuple(name for name in DERIVED_PROFILES if name.startswith(f"{profile}-"))
+        """Returns the derived profiles of a release that keep its promises; see `HasProfileVariants`.
+
+        Without eligible leader replicas a last replica standing loses acknowledged records, and the verdict on
+        that is invalid. A campaign whose runs should all be valid must not draw that.
+        """
+        return tuple(
+            name
+            for name, features in DERIVED_PROFILES.items()
+            if name.startswith(f"{profile}-") and features.elr_on >= ALL_PROFILES[profile].elr_on
+        )
 
     def node_files(
         self, node: Node, nodes: Sequence[Node], settings: Settings, *, data_dir: str

@@ -15,6 +15,8 @@ from harness.runs.phases import assignments
 from harness.runs.promises import promised_context
 from harness.runs.resolved import resolve
 from harness.runs.space import draw
+from harness.systems.reference.adapter import SYSTEM
+from system_under_test.config import PROFILES
 
 FILE = """
 [topic]
@@ -71,15 +73,25 @@ def test_the_default_space_draws_index_sizes_and_the_features_of_the_profile():
     experiment = space_of("default = true")
     assert experiment.space["profile"] == (
         *("kafka-4.1",) * 4,
-        "kafka-4.1-elr-off",
         "kafka-4.1-epoch-requests",
     )
     assert experiment.space["properties.log.index.interval.bytes"] == (4096, 4096, 4096, 100)
     assert 36 in experiment.space["properties.log.index.size.max.bytes"]
     resolved = [resolve(experiment, seed).experiment for seed in range(40)]
     assert {one.profile for one in resolved} == set(experiment.space["profile"])
-    for one in resolved:
-        assert promised_context(one).elr_on == (one.profile != "kafka-4.1-elr-off")
+    assert all(promised_context(one).elr_on for one in resolved)
+
+
+def test_no_feature_is_drawn_that_permits_a_loss_but_the_verdict_follows_one_that_is_named():
+    for profile in PROFILES:
+        for variant in SYSTEM.profile_variants(profile):
+            assert SYSTEM.profiles[variant].elr_on >= SYSTEM.profiles[profile].elr_on
+    named = space_of('profile = ["kafka-4.1", "kafka-4.1-elr-off"]')
+    promised = {}
+    for seed in range(20):
+        one = resolve(named, seed).experiment
+        promised[one.profile] = promised_context(one).elr_on
+    assert promised == {"kafka-4.1": True, "kafka-4.1-elr-off": False}
 
 
 @pytest.mark.parametrize("profile", ["kafka-3.4", "kafka-4.4", "kafka-4.1-elr-off"])
