@@ -24,13 +24,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from harness.campaigns.guided.coverage import coverage_of
 from harness.campaigns.guided.guidance import Guidance
 from harness.campaigns.statistics import median
 from harness.campaigns.worker import SimulatedRuns, warm_up
 from harness.defects.search import seen_by
 from harness.defects.search_plan import MONITOR, arms_of
 from harness.runs import experiment_file as experiments
+from harness.runs.coverage import coverage_of
 from harness.runs.experiment import Experiment
 from harness.runs.resolved import resolve
 from harness.runs.simulated import simulate

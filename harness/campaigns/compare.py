@@ -103,6 +103,7 @@ def swarm_plan(
     first_seed: int,
     keep_failing: int = KEEP_FAILING,
     guided: float = 0.0,
+    coverage: bool = False,
 ) -> CampaignPlan:
     """Plans many seeds of one experiment; see `compare_plan`.
 
@@ -112,12 +113,17 @@ def swarm_plan(
         first_seed: The number of the first one.
         keep_failing: How many failing runs are stored whole.
         guided: The share of runs that are mutations of new runs; 0 for none.
+        coverage: Whether what the runs reached is counted without guidance, too.
 
     Raises:
-        UsageError: The experiment has no random faults that could be guided.
+        UsageError: The experiment has no random faults that could be guided, or is not simulated.
     """
     if guided:
         check_guidable(experiment)
+    if coverage and not experiment.environment.is_simulated:
+        raise UsageError(
+            f"the experiment runs on {experiment.on!r}, and only simulated runs have coverage; omit --coverage"
+        )
     return CampaignPlan(
         kind=SWARM,
         arms={f"profile={experiment.profile}": experiment},
@@ -125,6 +131,7 @@ def swarm_plan(
         first_seed=first_seed,
         keep_failing=keep_failing,
         guided=guided,
+        coverage=coverage,
         started=utc_stamp(datetime.now(UTC)),
         code=code_version(),
     )
@@ -159,7 +166,7 @@ def run_campaign(
     """
     kept = KeptRuns(directory, plan.keep_failing, keeps_all=not plan.is_simulated)
     meter = Meter(progress, plan.total)
-    guided = GuidedSwarm(plan, directory) if plan.guided else None
+    guided = GuidedSwarm(plan, directory) if plan.guided or plan.coverage else None
     with RowLog(directory, _Ledger(kept, meter, guided).notice) as rows:
         if rows.damage:
             progress.message(f"{rows.damage}; those runs are repeated")

@@ -35,6 +35,7 @@ class CampaignPlan:
         vary: What distinguishes the arms of a comparison, as `--vary` takes it.
         keep_failing: How many failing runs are stored whole.
         guided: The share of runs that are mutations of new runs (`harness.campaigns.guided`); 0 for none.
+        coverage: Whether what the runs reached is counted; always so if guided.
         started: When the campaign began (`results.layout.utc_stamp`); part of the names of its stored runs.
         code: Version of the code (`harness.runs.code_version`).
     """
@@ -46,6 +47,7 @@ class CampaignPlan:
     vary: str = ""
     keep_failing: int = KEEP_FAILING
     guided: float = 0.0
+    coverage: bool = False
     started: str
     code: str
 
@@ -87,6 +89,7 @@ class CampaignPlan:
             "vary": self.vary,
             "keep_failing": self.keep_failing,
             "guided": self.guided,
+            "coverage": self.coverage,
             "started": self.started,
             "code": self.code,
         }
@@ -144,6 +147,7 @@ def load_plan(directory: Path) -> CampaignPlan:
             vary=str(data["vary"]),
             keep_failing=int(data["keep_failing"]),
             guided=share_of(data),
+            coverage=bool(data.get("coverage", False)),
             started=str(data["started"]),
             code=str(data["code"]),
         )

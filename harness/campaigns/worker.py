@@ -15,7 +15,7 @@ there) and `keep` (whether to store the run there if it is failing; real runs ar
 `replay`, to run a failing simulated run a second time, `start_before`, a time after which the run is not
 started: the response then is the request's key and `skipped`, `limit_s`, after which a real run hangs, and
 `effects`, to get what the faults did (`harness.campaigns.effects`) with the row of a judged simulated run, and
-`coverage`, to get what it reached (`harness.campaigns.guided.coverage`). With `root_seed` that is the seed of the
+`coverage`, to get what it reached (`harness.runs.coverage`). With `root_seed` that is the seed of the
 run, and `seed` only its number in the campaign. A
 repeat of a real run has `repeat`, its number from 1, and `repeated`, the signatures of the run that it repeats.
 """
@@ -35,15 +35,16 @@ from typing import Any, Self, TextIO
 
 from harness.campaigns.effects import effects_of, row_of_effects
 from harness.campaigns.forked import AnsweringChild, Ended, end_with_parent, run_in_child
-from harness.campaigns.guided.coverage import coverage_of
 from harness.campaigns.kept_runs import is_failing, keep_error, keep_run, note_error
 from harness.campaigns.real_runs import STOP_S, hang_limit_s, remove_rest
 from harness.campaigns.signature import findings_of
 from harness.contracts.verdict import Verdict
 from harness.environments.registry import DEFAULT, ENVIRONMENTS
+from harness.environments.simulated import rule_decisions
 from harness.errors import HarnessError, HarnessFailure
 from harness.runs import experiment_file as experiments
 from harness.runs.code_version import code_version
+from harness.runs.coverage import coverage_of
 from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_result
 from harness.runs.promises import promises_of
@@ -119,7 +120,7 @@ def run_seed(request: Mapping[str, Any]) -> dict[str, Any]:
     seed = request.get("root_seed", request["seed"])
     experiment, drawn = resolve(experiments.from_data(request["experiment"]), seed)
     cpu_began_s = time.process_time()
-    result = simulate(experiment, seed)
+    result = simulate(experiment, seed, records_decisions=bool(request.get("coverage")))
     cpu_s = time.process_time() - cpu_began_s
     result.drawn = drawn
     try:
@@ -295,6 +296,8 @@ def main(requests: TextIO, responses: TextIO) -> None:
             if is_simulated and not is_warm:
                 warm_up()
                 is_warm = True
+            if is_simulated and request.get("coverage"):
+                rule_decisions.record()  # once here, so that no later child has to
             if time.time() > request.get("start_before", math.inf):
                 row = {key: request[key] for key in ("arm", "seed", "repeat") if key in request}
                 row["skipped"] = True

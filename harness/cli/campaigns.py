@@ -126,6 +126,10 @@ def _check_resumable(
             f"--guided is {guided}, but the campaign {directory} was started with {100 * plan.guided:.0f}; "
             "leave it out"
         )
+    if getattr(options, "coverage", False) and not plan.coverage:
+        raise UsageError(
+            f"the campaign {directory} was started without --coverage, and its first runs have none; leave it out"
+        )
     code = code_version()
     if plan.code != code:
         raise UsageError(
@@ -242,11 +246,18 @@ def guided_sentences(result: Mapping[str, Any]) -> list[str]:
         return []
     drawn, mutants, chosen = guided["drawn"], guided["mutants"], guided["weighted"]
     margins = ", ".join(f"{name} {margin}" for name, margin in guided["margins"].items())
+    smallest = [f"smallest margins: {margins}"] if margins else []
+    if not guided["share"]:
+        features, new, runs = guided["features"], drawn["new"], drawn["runs"]
+        return [
+            f"coverage: {features} features; {new} of {runs} runs reached something new",
+            *smallest,
+        ]
     return [
         f"coverage: {guided['features']} features; {drawn['new']} of {drawn['runs']} drawn runs were new "
         f"({chosen['new']} of {chosen['runs']} with learned weights), and {mutants['new']} of {mutants['runs']} "
         "mutated runs",
-        *([f"smallest margins: {margins}"] if margins else []),
+        *smallest,
     ]
 
 

@@ -4,6 +4,7 @@ import argparse
 import re
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,7 +88,11 @@ def spark_for(options: argparse.Namespace, store: RunStore) -> "SparkOptions":
 
 
 def run_and_judge(
-    options: argparse.Namespace, experiment: "Experiment", *, file: Path | None = None
+    options: argparse.Namespace,
+    experiment: "Experiment",
+    *,
+    file: Path | None = None,
+    coverage: bool = False,
 ) -> int:
     """Runs an experiment once, prints its summary, and returns the exit code of its verdict.
 
@@ -95,6 +100,7 @@ def run_and_judge(
         options: The command line.
         experiment: What to run.
         file: The file that it was read from, which errors about it name.
+        coverage: Whether to report what the run reached; it is simulated then.
     """
     from harness.runs.execute import judge, record
 
@@ -102,7 +108,7 @@ def run_and_judge(
     spark = spark_for(options, store)
     with StandardErrorProgress(quiet=options.quiet) as progress:
         with usage_errors_of(file):
-            directory = record(experiment, options.seed, store, progress)
+            directory = record(experiment, options.seed, store, progress, coverage=coverage)
         (summary,) = judge([directory], store, spark, progress)
     print_run(options, directory, summary)
     return EXIT_CODE_OF[summary["verdict"]]
@@ -159,4 +165,17 @@ def run_parts(
         word = "as predicted" if as_predicted else "NOT as predicted"
         sentence = f"outcome {summary['outcome']!r}, predicted {summary['predicted']!r}: {word}"
         parts += [line(""), line(sentence, "" if as_predicted else "bold red")]
+    if "coverage" in summary:
+        parts += [line(""), *map(line, coverage_sentences(summary["coverage"]))]
     return parts
+
+
+def coverage_sentences(coverage: Mapping[str, Any]) -> list[str]:
+    """Returns how much a run reached, and its smallest margins; `--json` and `run.json` have the names."""
+    kinds = Counter(name.split()[0] for name in coverage["features"])
+    decisions = kinds["rule"]
+    margins = ", ".join(f"{name} {margin}" for name, margin in coverage["margins"].items())
+    return [
+        f"coverage: {len(coverage['features'])} features, {decisions} of them decisions of rules",
+        *([f"smallest margins: {margins}"] if margins else []),
+    ]

@@ -25,6 +25,9 @@ rule has a test that shows what goes wrong without it. The other rules always ap
 its switch, for another rule those whose comments or docstrings name it. *Source* is a KIP, a KAFKA ticket, or the
 Kafka class or setting whose behaviour the rule describes; "this project" marks rules that are stricter than Kafka.
 *Switched off by* names defects of `docs/defects.md`.
+
+With `laststand run --coverage`, and in guided campaigns, each place that reads a switch records whether the
+condition with the switch was true or false in the run: `rule AP-4 in broker.isr:action_for: no`.
 """
 
 

@@ -15,15 +15,27 @@ from harness.runs.record import finish_run, record_run
 from results.store import RunStore
 
 
-def record(experiment: Experiment, seed: int, store: RunStore, progress: ProgressDisplay) -> Path:
-    """Runs an experiment and stores what happened; returns the run directory.
+def record(
+    experiment: Experiment,
+    seed: int,
+    store: RunStore,
+    progress: ProgressDisplay,
+    *,
+    coverage: bool = False,
+) -> Path:
+    """Runs an experiment and stores what happened, with what it reached if `coverage`; returns the run directory.
 
     Raises:
         UsageError: The experiment's world cannot run it; nothing was stored.
     """
     progress.message(f"seed {seed}, profile {experiment.profile}: {experiment.name}")
     directory, result = record_run(
-        experiment, seed, store, now=datetime.now(UTC), progress=progress.update
+        experiment,
+        seed,
+        store,
+        now=datetime.now(UTC),
+        progress=progress.update,
+        coverage=coverage,
     )
     if not experiment.environment.is_simulated:
         progress.message(f"ran {result.elapsed_ms / 1e3:.1f} s on {experiment.on}, seed {seed}")

@@ -6,8 +6,10 @@ Each arrow leaves its result on disk before the next begins, so the history exis
 `laststand check` and `laststand report` continue from it.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from checkers.kernels.verdict_json import verdict_to_json
@@ -15,6 +17,7 @@ from harness.contracts.verdict import Verdict
 from harness.errors import UsageError
 from harness.runs import experiment_file as experiments
 from harness.runs import real
+from harness.runs.coverage import coverage_of
 from harness.runs.experiment import Experiment
 from harness.runs.judge import summarize, verdict_summary
 from harness.runs.phases import Progress
@@ -53,6 +56,7 @@ def record_run(
     now: datetime,
     progress: Progress | None = None,
     folder: str = "",
+    coverage: bool = False,
 ) -> tuple[Path, RunResult]:
     """Runs an experiment and stores everything that is needed to judge and to replay it.
 
@@ -63,6 +67,7 @@ def record_run(
         now: Part of the run's name.
         progress: Called with the name of a phase and the fraction of it that is done.
         folder: The folder of the run in the store; the experiment's name by default.
+        coverage: Whether `run.json` states what a simulated run reached.
 
     Returns:
         The run directory and what happened.
@@ -75,10 +80,15 @@ def record_run(
     directory = store.create(folder or experiment.name, seed, stamp=utc_stamp(now))
     files = RunFiles(directory)
     files.experiment.write_text(experiments.dumps(experiment), encoding="utf-8")
-    run = simulate if experiment.environment.is_simulated else real.run_real
-    result = run(experiment, seed, directory=directory, progress=progress)
+    if experiment.environment.is_simulated:
+        result = simulate(
+            experiment, seed, directory=directory, progress=progress, records_decisions=coverage
+        )
+    else:
+        result = real.run_real(experiment, seed, directory=directory, progress=progress)
     result.drawn = drawn
-    _store_summary(directory, store.run_id(directory), experiment, seed, result)
+    reached = {"coverage": coverage_of(result).to_json()} if coverage else {}
+    _store_summary(directory, store.run_id(directory), experiment, seed, result, reached)
     return directory, result
 
 
@@ -108,11 +118,16 @@ def store_run(
 
 
 def _store_summary(
-    directory: Path, run_id: str, experiment: Experiment, seed: int, result: RunResult
+    directory: Path,
+    run_id: str,
+    experiment: Experiment,
+    seed: int,
+    result: RunResult,
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     files = RunFiles(directory)
     write_json(files.replay, replay_data(experiment, seed, result))
-    write_json(files.run, {**summarize(experiment, seed, result, None), "run": run_id})
+    write_json(files.run, {**summarize(experiment, seed, result, None), "run": run_id, **more})
 
 
 def finish_run(directory: Path, run_id: str, verdict: Verdict) -> dict[str, Any]:

@@ -25,6 +25,8 @@ class RunResult:
         weather: Of a simulation.
         message_orders: Of a simulation: every mark with the class name of the message that had arrived last at its
             node.
+        rule_decisions: Of a simulation that records them: the decisions of protocol rules
+            (`harness.environments.simulated.rule_decisions`).
         environment: What a real environment reports about itself: how faults are done there, kernels of its hosts.
     """
 
@@ -40,6 +42,7 @@ class RunResult:
     drawn: dict[str, Any] = field(default_factory=dict)
     weather: dict[str, Any] = field(default_factory=dict)
     message_orders: tuple[tuple[str, str], ...] = ()
+    rule_decisions: tuple[str, ...] = ()
     environment: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from checkers.kernels.consumer_group import group_counters
 from harness.contracts.cluster import HARNESS_HOST
+from harness.environments.simulated import rule_decisions
 from harness.environments.simulated.cluster import SimulatedCluster
 from harness.environments.simulated.monitor import InvariantMonitor
 from harness.environments.simulated.world import reference_world, violation_of
@@ -110,6 +111,7 @@ def simulate(
     *,
     directory: Path | None = None,
     progress: Progress | None = None,
+    records_decisions: bool = False,
 ) -> RunResult:
     """Runs one experiment in a simulated world.
 
@@ -118,6 +120,7 @@ def simulate(
         seed: Decides everything that the experiment leaves open.
         directory: Where the history journal is written while the run goes on; None keeps it in memory.
         progress: Told about phases.
+        records_decisions: Whether the decisions of protocol rules are recorded, for its coverage.
 
     Returns:
         The history and what else is known; never raises for anything that the system under test did.
@@ -125,8 +128,14 @@ def simulate(
     Raises:
         UsageError: The experiment asks for something that this environment cannot do.
     """
+    if records_decisions:
+        rule_decisions.record()
     run = SimulatedRun(experiment, seed, HistoryWriter(directory), progress)
-    return run.run()
+    rule_decisions.begin()
+    result = run.run()
+    if records_decisions:
+        result.rule_decisions = rule_decisions.decisions()
+    return result
 
 
 class SimulatedRun:

@@ -7,7 +7,7 @@ Runs are numbered, and numbers form generations. What a generation runs depends 
 up to the one before the last, in the order of their numbers. So the number of workers and interruptions change
 nothing, and no worker waits while the last run of a generation ends.
 
-A run is new if it reached a feature (`harness.campaigns.guided.coverage`) that no run before it reached. New runs
+A run is new if it reached a feature (`harness.runs.coverage`) that no run before it reached. New runs
 that are not failing are parents. Those whose features are rare, whose margins are small and that have few mutants
 so far are chosen more often; operators, families and templates with which runs were new are, too.
 """
@@ -154,7 +154,7 @@ class Guidance:
         arm: Its name; part of the names of its random streams.
         experiment: What its runs draw from.
         first: The number of its first run.
-        share: The share of runs that are mutants.
+        share: The share of runs that are mutants; with 0 no run is weighted either, and runs are only counted.
         seed_of: The seed with which a number is drawn; the number itself without it.
         keep: Called with every new or failing run and what repeats it, once a process, when its generation closes.
 
@@ -176,7 +176,8 @@ class Guidance:
         seed_of: Callable[[int], int] = int,
         keep: Callable[[Entry, Trial], None] = lambda *_: None,
     ) -> None:
-        check_guidable(experiment)
+        if share:
+            check_guidable(experiment)
         nemesis = experiment.nemesis
         kinds = [f"family {name}" for name in nemesis.faults]
         kinds += [f"template {name}" for name in nemesis.templates]
@@ -204,7 +205,7 @@ class Guidance:
 
     def is_ready(self, number: int) -> bool:
         """Returns whether it is known what a run is."""
-        return self._generation(number) <= self._closed + 1
+        return not self._share or self._generation(number) <= self._closed + 1
 
     def step(self, number: int) -> Step | None:
         """Returns the origin of a run; None if it is drawn from its number as without guidance.
@@ -267,7 +268,7 @@ class Guidance:
                 mutants = int((position + 1) * self._share)
                 is_mutant = mutants > int(position * self._share)
                 step = self._draw(number) if is_mutant else None
-                if not is_mutant and (position - mutants) % WEIGHTED_EVERY:
+                if self._share and not is_mutant and (position - mutants) % WEIGHTED_EVERY:
                     step = self._draw_weighted(number)
                 if step is not None:
                     self._steps[generation][number] = step
@@ -302,7 +303,7 @@ class Guidance:
                 counts.operators[operator].add(is_new=is_new)
             for kind in step.kinds:
                 counts.kinds[kind].add(is_new=is_new)
-        if not is_new and not row["is_failing"]:
+        if not self._share or not (is_new or row["is_failing"]):
             return
         entry = Entry(
             number=number,

@@ -17,6 +17,7 @@ from harness.cli.options import (
 )
 from harness.cli.output import print_json
 from harness.cli.runs import run_and_judge
+from harness.errors import UsageError
 
 
 def add_parser(commands: Subcommands) -> None:
@@ -46,6 +47,12 @@ def add_parser(commands: Subcommands) -> None:
         " read everything and judge as usual",
     )
     parser.add_argument(
+        "--coverage",
+        action="store_true",
+        help="report which marks, rule decisions, states and message orders a simulated run reached, and how close"
+        " invariants came to failing",
+    )
+    parser.add_argument(
         "--print-config", action="store_true", help="print the resolved experiment and exit"
     )
     add_single_run_options(parser)
@@ -73,4 +80,8 @@ def run(options: argparse.Namespace) -> int:
         else:
             print(experiments.dumps(experiment).rstrip())
         return exit_codes.VALID
-    return run_and_judge(options, experiment, file=options.experiment)
+    if options.coverage and not experiment.environment.is_simulated:
+        raise UsageError(
+            f"the experiment runs on {experiment.on!r}, and only simulated runs have coverage; omit --coverage"
+        )
+    return run_and_judge(options, experiment, file=options.experiment, coverage=options.coverage)

@@ -27,6 +27,11 @@ def add_parser(commands: Subcommands) -> None:
     add_space_option(parser)
     add_campaign_options(parser, SEEDS)
     add_guided_option(parser)
+    parser.add_argument(
+        "--coverage",
+        action="store_true",
+        help="count what the runs reached, as a guided swarm does, without guiding them",
+    )
 
 
 def swarm(options: argparse.Namespace) -> int:
@@ -46,7 +51,7 @@ def swarm(options: argparse.Namespace) -> int:
             space=options.space,
         ),
         lambda experiment, numbers, _: swarm_plan(
-            experiment, **numbers, guided=(options.guided or 0) / 100
+            experiment, **numbers, guided=(options.guided or 0) / 100, coverage=options.coverage
         ),
         default_seeds=SEEDS,
     )

@@ -5,9 +5,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from harness.campaigns.guided.coverage import coverage_of, hash_of
-from harness.campaigns.guided.margins import margins_of
 from harness.history.schema import TABLES
+from harness.runs.coverage import coverage_of, hash_of
+from harness.runs.margins import margins_of
 from harness.runs.result import RunResult
 
 

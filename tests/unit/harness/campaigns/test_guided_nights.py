@@ -10,7 +10,6 @@ from checkers.spark import SparkOptions
 from harness.campaigns import nightly
 from harness.campaigns.compare import Workers
 from harness.campaigns.files import CORPUS_FOLDER, ROWS_FILE
-from harness.campaigns.guided.coverage import hash_of
 from harness.campaigns.nightly import Budget, run_night
 from harness.campaigns.nightly_plan import REGRESSION, loads_nightly
 from harness.campaigns.nights import Night, load_night, store_night, with_earlier_findings
@@ -18,6 +17,7 @@ from harness.campaigns.row_log import whole_rows
 from harness.cli.progress import StandardErrorProgress
 from harness.errors import UsageError
 from harness.runs import experiment_file as experiments
+from harness.runs.coverage import hash_of
 from tests.unit.harness.campaigns.fake_crew import Answer, fake_crew, made_up_row
 
 PLAN = """

@@ -12,7 +12,6 @@ from checkers.spark import SparkOptions
 from harness.campaigns import compare as campaigns
 from harness.campaigns.compare import Workers, run_campaign, swarm_plan
 from harness.campaigns.files import CORPUS_FOLDER, ROWS_FILE
-from harness.campaigns.guided.coverage import coverage_of, hash_of
 from harness.campaigns.guided.guidance import (
     FAMILIES_MAX,
     GENERATION,
@@ -36,6 +35,7 @@ from harness.cli.campaigns import guided_sentences
 from harness.cli.progress import StandardErrorProgress
 from harness.errors import UsageError
 from harness.runs import experiment_file as experiments
+from harness.runs.coverage import coverage_of, hash_of
 from harness.runs.experiment import Experiment, NemesisConfig
 from harness.runs.planned import planned_schedule, unscaled
 from harness.runs.resolved import resolve

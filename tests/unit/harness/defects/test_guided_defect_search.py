@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from harness.campaigns.files import CORPUS_FOLDER, ROWS_FILE
-from harness.campaigns.guided.coverage import hash_of
 from harness.defects.search import run_search
 from harness.defects.search_plan import (
     CLIENTS,
@@ -17,6 +16,7 @@ from harness.defects.search_plan import (
     store_search,
 )
 from harness.runs import experiment_file as experiments
+from harness.runs.coverage import hash_of
 from results.report.defect_search import summary_sentences
 from system_under_test.defects import find_defect
 from tests.unit.harness.campaigns.fake_crew import fake_crew, made_up_row

@@ -1,7 +1,8 @@
 """What a simulated run reached, as a set of named features, and how close each invariant came to failing.
 
-All of it is computed from the recorded tables after the run, apart from the order of messages and marks. Names of
-nodes, partitions and offsets are left out, so that runs of different clusters can reach the same feature.
+All of it is computed from the recorded tables after the run, apart from the order of messages and marks and from
+the decisions of rules (`harness.environments.simulated.rule_decisions`), which runs record only on request. Names
+of nodes, partitions and offsets are left out, so that runs of different clusters can reach the same feature.
 
 | feature | reached if |
 |---|---|
@@ -12,6 +13,7 @@ nodes, partitions and offsets are left out, so that runs of different clusters c
 | `replica R > R2` | a replica went from role and cause R to R2 |
 | `fault F in S` | F took effect while the partition in the worst state had the shape S |
 | `fault F > M` | M was the first mark after F took effect, within `REACTION_NS` |
+| `rule R in F: yes` | in the function F, the condition with the switch of the rule R was true; or false (`no`) |
 | `margin INV-N D` | the smallest margin of an invariant was D (`margins_of`) |
 """
 
@@ -21,7 +23,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from harness.campaigns.guided.margins import margins_of
+from harness.runs.margins import margins_of
 from harness.runs.result import RunResult
 
 REACTION_NS = 100_000_000
@@ -42,6 +44,10 @@ class Coverage:
 
     features: tuple[str, ...]
     margins: Mapping[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what `run.json` has of it."""
+        return {"features": list(self.features), "margins": dict(self.margins)}
 
     def to_row(self) -> dict[str, Any]:
         """Returns what a row has of it: `coverage` are the hashes of `feature_names`, in the same order."""
@@ -67,6 +73,7 @@ def coverage_of(result: RunResult) -> Coverage:
     features: set[str] = set()
     features.update(_of_marks(marks))
     features.update(f"{mark} after {message}" for mark, message in result.message_orders)
+    features.update(f"rule {decision}" for decision in result.rule_decisions)
     features.update(_of_shapes(states))
     features.update(_of_replicas(tables["replica_states"]))
     features.update(_of_faults(faults, states, marks))
