@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.kernels.compose import judge_run
-from checkers.kernels.history import I64
+from checkers.kernels.history import I64, OFFSET_MAX
 from checkers.kernels.levels import levels_of
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Validity, Verdict
@@ -95,7 +95,8 @@ def log_ends(operations: pa.Table) -> I64:
         operations.column("end_offset"),
     )
     known: I64 = pc.fill_null(end, NOT_KNOWN).to_numpy()
-    return known
+    # Numbers that cannot be are anomalies of their own.
+    return np.where((known >= 0) & (known <= OFFSET_MAX), known, NOT_KNOWN)
 
 
 def disagreement(
@@ -140,7 +141,8 @@ def disagreement(
 
 def _reach(op: I64, end: I64, records: pa.Table) -> I64:
     """Returns up to where the log reached by what each operation shows: its end, and the records beyond it."""
-    of_final = records.filter(pc.field("op_index").isin(pa.array(op)))
+    is_possible = (pc.field("offset") >= 0) & (pc.field("offset") <= OFFSET_MAX)
+    of_final = records.filter(pc.field("op_index").isin(pa.array(op)) & is_possible)
     last = of_final.group_by("op_index").aggregate([("offset", "max")])
     reach = end.copy()
     row = {number: index for index, number in enumerate(op.tolist())}

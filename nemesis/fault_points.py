@@ -8,7 +8,6 @@ are to report. Roles are those of committed metadata; a change of these is writt
 import asyncio
 import contextlib
 import json
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
@@ -194,8 +193,9 @@ class FaultPoints:
                 and self._versions_read.get(node.name, 0) < version
             ]
 
-        until_s = time.monotonic() + READ_S
-        while unread() and time.monotonic() < until_s:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + READ_S
+        while unread() and loop.time() < until_s:
             await asyncio.sleep(LOOK_S)
         return unread()
 

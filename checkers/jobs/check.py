@@ -215,8 +215,11 @@ def _row(
     operations = tables.get("operations")
     if operations is not None:
         row["acked_during"] = acked_during_faults(operations, tables["faults"])
-        records, error_ns = tables["records_read"], context.clock_error_ns
-        row["disagreement"] = disagreement(topic, partition, operations, records, error_ns)
+        # A journal has no table of a kind of which it has no row.
+        records = tables.get("records_read", TABLES["records_read"].empty_table())
+        row["disagreement"] = disagreement(
+            topic, partition, operations, records, context.clock_error_ns
+        )
     return row
 
 

@@ -90,7 +90,9 @@ def test_a_defect_is_searched_for_and_the_search_can_be_continued(
     assert main(["defects", "search", "B-22", "--runs", "5", *where]) == 0
     data = json.loads(capsys.readouterr().out)
     (only,) = data["defects"]
-    assert (only["id"], only["monitor"], only["clients"]["status"]) == ("B-22", None, "found")
+    found = (only["id"], only["monitor"]["status"], only["clients"]["status"])
+    assert found == ("B-22", "found", "found")
+    assert "INV-6" in only["monitor"]["what"]
     assert "torn-fetch" in only["clients"]["what"]
     assert (data["wrong"], data["errors"], data["unfinished"]) == ([], [], 0)
     command = shlex.split(only["clients"]["command"])[1:]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from checkers.kernels.compose import judge_run
+from checkers.final_reads import judge_with_final_reads
 from checkers.kernels.verdict_json import verdict_to_json
 from harness.runs.check import check_locally
 from harness.runs.judge import stored_context
@@ -73,5 +73,7 @@ def test_a_corrupted_run_ends_as_declared(
     outcome = judged(lambda: check_locally([run])[0])
     assert_ends(outcome, corruption, undamaged[corruption.run], run)
     if tables is not None:
-        in_memory = judged(lambda: verdict_to_json(judge_run(tables, stored_context(run))))
+        in_memory = judged(
+            lambda: verdict_to_json(judge_with_final_reads(tables, stored_context(run)))
+        )
         assert in_memory == (short(outcome, run) if isinstance(outcome, str) else outcome)

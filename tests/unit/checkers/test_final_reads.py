@@ -132,3 +132,17 @@ def test_the_partitions_are_named_in_their_order() -> None:
     }
     sentences = list(disagreements(joined))
     assert [sentence.split(" do ")[0][-3:] for sentence in sentences] == ["t-0", "t-1", "t-2"]
+
+
+@pytest.mark.parametrize("offset", [-(2**63), -5, 2**63 - 1])
+def test_numbers_that_cannot_be_say_nothing_about_the_end_of_a_log(offset: int) -> None:
+    tables = run([append(0, 0, at=1), final(1, 10, 0, end=1), final(2, 20, 0, end=1)])
+    operations, records = tables["operations"], tables["records_read"]
+    ends = [None if end is None else offset for end in operations.column("end_offset").to_pylist()]
+    index = operations.schema.get_field_index("end_offset")
+    wrong = operations.set_column(index, operations.schema.field(index), pa.array(ends, pa.int64()))
+    assert list(disagreements({**tables, "operations": wrong})) == []
+    index = records.schema.get_field_index("offset")
+    column = pa.array([offset] * records.num_rows, pa.int64())
+    strange = records.set_column(index, records.schema.field(index), column)
+    assert list(disagreements({**tables, "records_read": strange})) == []

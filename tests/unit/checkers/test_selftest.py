@@ -98,7 +98,7 @@ def test_a_loss_that_is_excused_everywhere_is_not_planted_and_says_so(
         )
         return replace(verdict, anomalies=anomalies)
 
-    monkeypatch.setattr(selftest, "judge_run", excused)
+    monkeypatch.setattr(selftest, "judge_with_final_reads", excused)
     results = {one.anomaly: one for one in self_test(*run)}
     lost = results["lost-acked-write"]
     assert lost.outcome is Outcome.NOT_PLANTED

@@ -89,6 +89,7 @@ class Cluster(RealCluster):
         self._broker = broker
         self._directory = directory
         request = SimpleNamespace(
+            settings=SimpleNamespace(with_fault_point=False),
             system=self.system,
             clients=0,
             seed=1,
