@@ -116,8 +116,9 @@ def disagreement(
     if len(end) < 2 or end.max() == NOT_KNOWN:
         return ""
     op = operations.column("op_index").to_numpy()
-    reach = _reach(op, end, records)
-    if end[end != NOT_KNOWN].min() >= reach.max():
+    least = int(end[end != NOT_KNOWN].min())
+    reach = _reach(op, end, records.filter(pc.field("offset") >= least))
+    if least >= reach.max():
         return ""
     invoked = operations.column("invoked_ns").to_numpy()
     completed = operations.column("completed_ns").to_numpy()
@@ -141,7 +142,7 @@ def disagreement(
 
 def _reach(op: I64, end: I64, records: pa.Table) -> I64:
     """Returns up to where the log reached by what each operation shows: its end, and the records beyond it."""
-    is_possible = (pc.field("offset") >= 0) & (pc.field("offset") <= OFFSET_MAX)
+    is_possible = pc.field("offset") <= OFFSET_MAX
     of_final = records.filter(pc.field("op_index").isin(pa.array(op)) & is_possible)
     last = of_final.group_by("op_index").aggregate([("offset", "max")])
     reach = end.copy()

@@ -23,14 +23,12 @@ from harness.contracts.system import (
     Node,
 )
 from harness.contracts.system import Event as Report
-from harness.errors import UsageError
-from harness.names import unknown_name
 from nemesis.events import CommittedEvents, Happened, Watches
 from nemesis.fault import Fault
 from nemesis.mechanism import Effect
-from nemesis.message_rules import DUPLICATE, RULES
-from nemesis.targets import CLIENT, has_role, kinds_of
-from nemesis.trigger import FSYNC, MARK, Event, Trigger
+from nemesis.message_rules import DUPLICATE, RULES, affected_nodes
+from nemesis.targets import CLIENT, kinds_of
+from nemesis.trigger import FSYNC, MARK, Event, Trigger, check_names
 
 READ_S = 2.0
 """How long a fault waits until every node that runs has read its rule; a node that is paused does not."""
@@ -108,7 +106,9 @@ class FaultPoints:
 
     async def inject(self, fault: Fault) -> "MessagesInForce":
         """Puts a fault on messages in force; returns when the nodes that run have read it."""
-        rule = MessagesInForce(fault, self, self._affected(fault))
+        assert fault.messages is not None
+        nodes = affected_nodes(fault.messages, self._cluster.population(), self._cluster.metadata)
+        rule = MessagesInForce(fault, self, nodes)
         if not rule.nodes:
             return rule
         if not self._rules:
@@ -245,19 +245,6 @@ class FaultPoints:
                 pairs.append((node, ANYONE))
         return pairs
 
-    def _affected(self, fault: Fault) -> tuple[str, ...]:
-        """Returns the nodes whose messages a fault is about now; all servers if it names no role."""
-        pattern = fault.messages
-        assert pattern is not None
-        population, metadata = self._cluster.population(), self._cluster.metadata
-        if not pattern.roles:
-            return tuple(node.name for node in self._cluster.placed)
-        return tuple(
-            node
-            for node in kinds_of(population)
-            if any(has_role(node, role, population, metadata) for role in pattern.roles)
-        )
-
     def _reported(self, report: Report) -> None:
         if report.event == FAULT_POINT_EVENT:
             self._versions_read[report.node] = report.fields["version"]
@@ -355,21 +342,8 @@ class ReportedEvents:
             self._committed.check(trigger)
             return
         self._committed.check_names(trigger)
-        if trigger.message and trigger.name not in points.system.message_names:
-            raise UsageError(
-                unknown_name(
-                    "message",
-                    trigger.name,
-                    points.system.message_names,
-                    listed_in="docs/protocol.md",
-                )
-            )
-        if trigger.kind.name == MARK and trigger.name not in points.system.mark_names:
-            raise UsageError(
-                unknown_name(
-                    "mark", trigger.name, points.system.mark_names, listed_in="docs/marks.md"
-                )
-            )
+        system = points.system
+        check_names(trigger, messages=system.message_names, marks=system.mark_names)
 
     def watch(self, trigger: Trigger, happened: Happened) -> Callable[[], None]:
         """Calls `happened` at each such event from now on, until the function that it returns is called."""

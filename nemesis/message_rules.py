@@ -3,9 +3,12 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from harness.contracts.cluster import Population
+from harness.contracts.metadata import CommittedMetadata
 from harness.errors import UsageError, usage_errors_of
-from harness.names import unknown_name
 from nemesis.fault import Fault
+from nemesis.targets import has_role, kinds_of
+from nemesis.trigger import Trigger, check_message
 
 
 class Rule(NamedTuple):
@@ -54,11 +57,8 @@ def check_message_fault(
     pattern = fault.messages
     if pattern is None:
         return
-    if pattern.name not in names:
-        with usage_errors_of(fault.place):
-            raise UsageError(
-                unknown_name("message", pattern.name, names, listed_in="docs/protocol.md")
-            )
+    with usage_errors_of(fault.place):
+        check_message(pattern.name, names)
     kind = RULES[fault.fault].kind
     if kind in _OF_REQUESTS and pattern.name.endswith("Response"):
         raise UsageError(f"fault {fault.id}: {fault.fault!r} is about requests; name the API alone")
@@ -67,6 +67,19 @@ def check_message_fault(
         raise UsageError(
             f"fault {fault.id}: a {pattern.name} cannot be refused as a whole; these can: {known}"
         )
+
+
+def affected_nodes(
+    pattern: Trigger, population: Population, metadata: CommittedMetadata
+) -> tuple[str, ...]:
+    """Returns the nodes that a fault on messages is about now: those with its roles; without roles all servers."""
+    if not pattern.roles:
+        return tuple(name for name, _ in (*population.brokers, *population.controllers))
+    return tuple(
+        node
+        for node in kinds_of(population)
+        if any(has_role(node, role, population, metadata) for role in pattern.roles)
+    )
 
 
 def needs_fault_point(schedule: Sequence[Fault]) -> bool:

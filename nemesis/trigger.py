@@ -14,7 +14,7 @@ time, so `leader:t-0` is the broker that leads at that moment.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from harness.contracts.cluster import Population
@@ -217,6 +217,26 @@ class Trigger:
             has_role(ends[word], role, population, metadata)
             for word, role in self.qualifiers.items()
         )
+
+
+def check_message(name: str, messages: Collection[str]) -> None:
+    """Raises `UsageError` if no message is called that."""
+    if name not in messages:
+        raise UsageError(unknown_name("message", name, messages, listed_in="docs/protocol.md"))
+
+
+def check_mark(name: str, marks: Collection[str]) -> None:
+    """Raises `UsageError` if no node reports a mark of that name."""
+    if name not in marks:
+        raise UsageError(unknown_name("mark", name, marks, listed_in="docs/marks.md"))
+
+
+def check_names(trigger: Trigger, *, messages: Collection[str], marks: Collection[str]) -> None:
+    """Raises `UsageError` if a trigger names a message or a mark that does not exist."""
+    if trigger.message:
+        check_message(trigger.name, messages)
+    if trigger.kind.name == MARK:
+        check_mark(trigger.name, marks)
 
 
 def message_type(name: str) -> str:

@@ -28,6 +28,7 @@ from harness.contracts.progress import ProgressDisplay
 from harness.errors import HarnessFailure, UsageError
 from harness.runs import experiment_file as experiments
 from harness.runs.code_version import code_version
+from harness.runs.coverage import check_has_coverage
 from harness.runs.experiment import Experiment
 from harness.runs.planned import has_same_schedules
 from harness.runs.promises import promises_of
@@ -120,10 +121,8 @@ def swarm_plan(
     """
     if guided:
         check_guidable(experiment)
-    if coverage and not experiment.environment.is_simulated:
-        raise UsageError(
-            f"the experiment runs on {experiment.on!r}, and only simulated runs have coverage; omit --coverage"
-        )
+    if coverage:
+        check_has_coverage(experiment)
     return CampaignPlan(
         kind=SWARM,
         arms={f"profile={experiment.profile}": experiment},

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+from harness.errors import UsageError
+from harness.runs.experiment import Experiment
 from harness.runs.margins import margins_of
 from harness.runs.result import RunResult
 
@@ -56,6 +58,14 @@ class Coverage:
             "feature_names": list(self.features),
             "margins": dict(self.margins),
         }
+
+
+def check_has_coverage(experiment: Experiment) -> None:
+    """Raises `UsageError` if runs of an experiment have no coverage."""
+    if not experiment.environment.is_simulated:
+        raise UsageError(
+            f"the experiment runs on {experiment.on!r}, and only simulated runs have coverage; omit --coverage"
+        )
 
 
 def hash_of(feature: str) -> str:

@@ -7,26 +7,12 @@ flight, and a cut `on` a message that was sent finds the message on its way.
 
 from collections.abc import Callable, Sequence
 
-from harness.errors import UsageError
-from harness.names import unknown_name
 from nemesis.events import CommittedEvents, Happened, Watches
 from nemesis.fault import Fault
 from nemesis.simulated.mechanism import SimulatedNodes
-from nemesis.trigger import FSYNC, MARK, RECEIVED, SENT, Event, Trigger
+from nemesis.trigger import FSYNC, MARK, RECEIVED, SENT, Event, Trigger, check_names
 from system_under_test.protocol.apis import MESSAGE_NAMES
 from system_under_test.runtime.marks import MARKS
-
-
-def check_message(name: str) -> None:
-    """Raises `UsageError` if no message is called that."""
-    if name not in MESSAGE_NAMES:
-        raise UsageError(unknown_name("message", name, MESSAGE_NAMES, listed_in="docs/protocol.md"))
-
-
-def check_mark(name: str) -> None:
-    """Raises `UsageError` if no node reports a mark of that name."""
-    if name not in MARKS:
-        raise UsageError(unknown_name("mark", name, MARKS, listed_in="docs/marks.md"))
 
 
 def needs_messages(schedule: Sequence[Fault]) -> bool:
@@ -58,10 +44,7 @@ class SimulatedEvents:
 
     def check(self, trigger: Trigger) -> None:
         """Raises `UsageError` if a trigger names a node, a message or a mark that does not exist."""
-        if trigger.message:
-            check_message(trigger.name)
-        if trigger.kind.name == MARK:
-            check_mark(trigger.name)
+        check_names(trigger, messages=MESSAGE_NAMES, marks=MARKS)
         self._committed.check_names(trigger)
 
     def watch(self, trigger: Trigger, happened: Happened) -> Callable[[], None]:

@@ -12,10 +12,10 @@ from harness.simulation.network import SimNetwork
 from harness.simulation.network_faults import DUPLICATE, REFUSE, Concerns
 from nemesis.fault import Fault
 from nemesis.mechanism import Effect, Injection
-from nemesis.message_rules import RULES, check_message_fault
+from nemesis.message_rules import RULES, affected_nodes, check_message_fault
 from nemesis.simulated.mechanism import Inject, SimulatedNodes
 from nemesis.simulated.network import NS_PER_MS, RulesInForce
-from nemesis.targets import CLIENT, check_role, has_role, kinds_of
+from nemesis.targets import CLIENT, check_role, kinds_of
 from nemesis.trigger import Trigger
 from system_under_test.protocol.apis import MESSAGE_NAMES
 from system_under_test.protocol.errors import ErrorCode
@@ -72,7 +72,7 @@ class MessageFaults:
         pattern = fault.messages
         assert pattern is not None
         kind, counted_as = RULES[fault.fault]
-        affected = self._affected(pattern)
+        affected = affected_nodes(pattern, self._nodes.population(), self._nodes.metadata)
         rules = []
         if affected:
             error = ErrorCode[fault.value("error")] if kind == REFUSE else ErrorCode.NONE
@@ -89,17 +89,6 @@ class MessageFaults:
             network=self._network, nodes=affected, rules=tuple(rules), counted_as=counted_as
         )
         return MessagesInForce(rules=in_force)
-
-    def _affected(self, pattern: Trigger) -> tuple[str, ...]:
-        """Returns the nodes that have the roles now; all servers if no role is named."""
-        population, metadata = self._nodes.population(), self._nodes.metadata
-        if not pattern.roles:
-            return tuple(name for name, _ in (*population.brokers, *population.controllers))
-        return tuple(
-            node
-            for node in kinds_of(population)
-            if any(has_role(node, role, population, metadata) for role in pattern.roles)
-        )
 
     def _concerns(self, pattern: Trigger, *, from_clients: bool) -> Concerns:
         wanted = pattern.message

@@ -24,6 +24,7 @@ from harness.campaigns.shrinking.finding import Row, find, idle_faults, shows
 from harness.campaigns.shrinking.trial import (
     Trial,
     changed,
+    given,
     with_fault,
     with_faults,
     with_workload,
@@ -132,9 +133,9 @@ class Shrinker:
 
     def _fewer_faults(self) -> None:
         """Delta debugging: first none, then without those that did nothing, then parts of the schedule."""
-        self._try(_given(with_faults(self.best, ())))
+        self._try(given(with_faults(self.best, ())))
         idle = set(idle_faults(self.row))
-        self._try(_given(with_faults(self.best, _ids(self.best) - idle)))
+        self._try(given(with_faults(self.best, _ids(self.best) - idle)))
         parts = 2
         while self.best.schedule:
             ids = [fault.id for fault in self.best.schedule]
@@ -196,7 +197,7 @@ class Shrinker:
             at: Returns the smallest trial with another value; None if that is not possible.
             grain: How exact the result is.
         """
-        if present <= least or self._try(_given(at(least))):
+        if present <= least or self._try(given(at(least))):
             return
         low, high = least, present
         while high - low > max(grain, int(GRAIN_SHARE * high)):
@@ -204,9 +205,7 @@ class Shrinker:
             if not low < middle < high:
                 return
             guesses = [at(_round((end + middle) // 2, grain)) for end in (low, high)]
-            if self._try(
-                _given(at(middle)), next_guess=[one for one in guesses if one is not None]
-            ):
+            if self._try(given(at(middle)), next_guess=[one for one in guesses if one is not None]):
                 high = middle
             else:
                 low = middle
@@ -258,11 +257,6 @@ def without_parts(trial: Trial, parts: int) -> Iterator[Trial]:
 
 def _ids(trial: Trial) -> set[str]:
     return {fault.id for fault in trial.schedule}
-
-
-def _given(trial: Trial | None) -> Iterator[Trial]:
-    if trial is not None:
-        yield trial
 
 
 def _round(number: int, grain: int) -> int:

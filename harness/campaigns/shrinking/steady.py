@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness.campaigns.shrinking.finding import Row, idle_faults, shows
-from harness.campaigns.shrinking.trial import Trial, changed, with_fault, with_workload
+from harness.campaigns.shrinking.trial import Trial, changed, given, with_fault, with_workload
 from harness.campaigns.shrinking.trial_runs import TrialRuns
 
 LATE_MS = (40, 120)
@@ -65,17 +65,16 @@ class Steadier:
         """Returns the steadiest trial.
 
         Raises:
-            OutOfBudgetError: The limit of runs or of time is reached; `best` is what was found until then.
             HarnessFailure: A worker died.
         """
         duration_ms = self.best.experiment.duration_ms + MORE_MS
-        self._take(_given(changed(self.best, duration_ms=duration_ms)))
-        is_later = self._take(_given(_later(self.best, LATER_MS)))
+        self._take(given(changed(self.best, duration_ms=duration_ms)))
+        is_later = self._take(given(_later(self.best, LATER_MS)))
         self._take(
             one
             for rate in APPENDS_PER_S
             if getattr(self.best.experiment.workload, "appends_per_s", rate) < rate
-            for one in _given(with_workload(self.best, appends_per_s=rate))
+            for one in given(with_workload(self.best, appends_per_s=rate))
         )
         for _ in range(ROUNDS_MAX):
             before = self.best
@@ -85,7 +84,7 @@ class Steadier:
             if self.best == before:
                 break
         if not is_later:
-            self._take(_given(_later(self.best, LATER_MS)))
+            self._take(given(_later(self.best, LATER_MS)))
         return self.best
 
     def _take(self, trials: Iterator[Trial]) -> bool:
@@ -109,10 +108,8 @@ class Steadier:
         began_ns, main_ns = times["invoked_ns"], self._row["effects"]["main_ns"]
         before = [one for one in self._changes if main_ns <= one["at_ns"] <= began_ns]
         for change in before[: -1 - EVENTS_TRIED_MAX : -1]:
-            nth = sum(
-                _text(one) == _text(change) for one in before if one["at_ns"] <= change["at_ns"]
-            )
-            yield from _given(
+            nth = _nth(change, before)
+            yield from given(
                 with_fault(self.best, index, on=_text(change), nth=nth, at_ms=0, delay_ms=0)
             )
 
@@ -127,10 +124,8 @@ class Steadier:
         earlier = [one for one in since if one["at_ns"] < times["healed_ns"]]
         for_ms = max(LASTS_MS_MIN, 3 * fault.for_ms)
         for change in (*after[:2], *earlier[-1:]):
-            nth = sum(
-                _text(one) == _text(change) for one in since if one["at_ns"] <= change["at_ns"]
-            )
-            yield from _given(
+            nth = _nth(change, since)
+            yield from given(
                 with_fault(self.best, index, until=_text(change), until_nth=nth, for_ms=for_ms)
             )
 
@@ -190,6 +185,6 @@ def _text(change: Change) -> str:
     return f"{change['event']} of {change['partition']}"
 
 
-def _given(trial: Trial | None) -> Iterator[Trial]:
-    if trial is not None:
-        yield trial
+def _nth(change: Change, changes: Sequence[Change]) -> int:
+    """Returns which occurrence of its event a change is among others, counted from 1."""
+    return sum(_text(one) == _text(change) for one in changes if one["at_ns"] <= change["at_ns"])

@@ -5,7 +5,7 @@ a partition that is gone, is None.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,6 +60,12 @@ def changed(trial: Trial, **values: Any) -> Trial | None:
     except UsageError:
         return None
     return replace(trial, experiment=experiment) if experiment != trial.experiment else None
+
+
+def given(trial: Trial | None) -> Iterator[Trial]:
+    """Yields a trial, if there is one."""
+    if trial is not None:
+        yield trial
 
 
 def with_faults(trial: Trial, ids: Collection[str]) -> Trial | None:

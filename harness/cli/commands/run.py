@@ -17,7 +17,6 @@ from harness.cli.options import (
 )
 from harness.cli.output import print_json
 from harness.cli.runs import run_and_judge
-from harness.errors import UsageError
 
 
 def add_parser(commands: Subcommands) -> None:
@@ -80,8 +79,8 @@ def run(options: argparse.Namespace) -> int:
         else:
             print(experiments.dumps(experiment).rstrip())
         return exit_codes.VALID
-    if options.coverage and not experiment.environment.is_simulated:
-        raise UsageError(
-            f"the experiment runs on {experiment.on!r}, and only simulated runs have coverage; omit --coverage"
-        )
+    if options.coverage:
+        from harness.runs.coverage import check_has_coverage
+
+        check_has_coverage(experiment)
     return run_and_judge(options, experiment, file=options.experiment, coverage=options.coverage)

@@ -91,7 +91,7 @@ class ShadowLog:
     def compare(self, data: bytes, start: int, below: int) -> tuple[int | None, int]:
         """Compares whole batches with what was committed.
 
-        Damage that a checksum shows is no difference: whoever reads such a batch refuses it.
+        Damage that the checksum shows is not a difference, because every reader refuses such a batch.
 
         Args:
             data: Batches that were read together.

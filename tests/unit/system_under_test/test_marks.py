@@ -8,7 +8,7 @@ import pytest
 
 from harness.documents.registry import ROOT
 from harness.errors import UsageError
-from nemesis.simulated.events import check_mark
+from nemesis.trigger import check_mark
 from system_under_test.runtime.marks import MARKS
 
 PACKAGE = ROOT / "system_under_test"
@@ -43,6 +43,6 @@ def test_every_listed_mark_is_in_the_code() -> None:
 
 
 def test_a_trigger_with_a_misspelt_mark_is_refused() -> None:
-    check_mark("elected-from-elr")
+    check_mark("elected-from-elr", MARKS)
     with pytest.raises(UsageError, match="did you mean 'elected-from-elr'"):
-        check_mark("elected-from-erl")
+        check_mark("elected-from-erl", MARKS)
