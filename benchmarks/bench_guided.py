@@ -8,7 +8,9 @@ are compared. The interval is that of the median of the paired ratios of process
 search that found nothing counts with its limit, so the medians are minima if many searches found nothing; `found`
 counts the others. A last line has the ratios of all defects together.
 
-`--against-plain` compares instead the search of today with `search-before.toml`: random schedules alone.
+`--against-plain` compares instead the search of today with `search-before.toml`: random schedules alone. With
+`--draw 8` the defects are drawn from those that these plain seeds do not find in 10 runs, with seeds that nothing
+else uses. Whatever finds a defect at once needs no better search.
 
 `--features` instead runs all of `--runs` in both ways and compares how many features they reached, and `--cost`
 prints the share of processor time that computing the coverage of runs adds to them.
@@ -40,6 +42,10 @@ BEFORE = Path(__file__).with_name("search-before.toml")
 SEEDS_APART = 100_000
 """Repetitions are so far apart that they share no seed."""
 
+EASY_RUNS = 10
+"""A defect that plain seeds find in so many runs is not drawn."""
+
+EASY_FIRST_SEED = 90_000_000
 SAMPLES = 2000
 RUNS = SimulatedRuns()
 """Its child ends with this process."""
@@ -69,6 +75,7 @@ def main() -> int:
     """Prints one JSON object per defect, or the cost; returns 1 if the cost is above its target."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--defects", nargs="+", default=["B-18"], choices=sorted(DEFECTS))
+    parser.add_argument("--draw", type=int, metavar="N", help="draw the defects from the hard ones")
     parser.add_argument("--repetitions", type=int, default=10)
     parser.add_argument("--runs", type=int, default=100, help="limit of each search")
     parser.add_argument("--cpu", type=float, default=float("inf"), metavar="S", help="another one")
@@ -84,7 +91,8 @@ def main() -> int:
         return _features(arguments.repetitions, arguments.first_repetition, arguments.runs)
     everything: list[Sequence[Searched]] = []
     names: Sequence[Way] = ()
-    for defect in arguments.defects:
+    defects = hard_defects(arguments.draw) if arguments.draw else arguments.defects
+    for defect in defects:
         ways = ways_for(defect, against_plain=arguments.against_plain)
         if ways is None:
             print(f"{defect} has no invariant that the monitor checks", file=sys.stderr)
@@ -98,8 +106,24 @@ def main() -> int:
         print(json.dumps({"defect": defect, **summary(pairs, ways)}), flush=True)
         everything += pairs
         names = ways
-    print(json.dumps({"defects": len(arguments.defects), **summary(everything, names)}))
+    print(json.dumps({"defects": len(defects), **summary(everything, names)}))
     return 0
+
+
+def hard_defects(count: int) -> list[str]:
+    """Draws defects from those that plain seeds do not find in a few runs."""
+    hard = []
+    for defect in sorted(DEFECTS):
+        ways = ways_for(defect, against_plain=True)
+        if ways is None:
+            continue
+        searched = search(ways[0], EASY_FIRST_SEED, EASY_RUNS, float("inf"))
+        print(defect, searched, file=sys.stderr, flush=True)
+        if not searched.is_found:
+            hard.append(defect)
+    drawn = sorted(Random(14).sample(hard, count))
+    print(json.dumps({"hard": hard, "drawn": drawn}), flush=True)
+    return drawn
 
 
 def ways_for(defect: str, *, against_plain: bool) -> tuple[Way, Way] | None:

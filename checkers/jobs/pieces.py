@@ -4,6 +4,7 @@ Slices are the row groups of its operations, with the records and log ends that 
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -162,13 +163,18 @@ def replicas_agree(task: Task, partition_states: pa.Table, *, sparse: bool = Fal
 def _row_groups(
     task: Task, table: str, columns: Sequence[str], column: str = "", low: int = 0
 ) -> Iterator[pa.Table]:
-    """Yields the row groups of a table of a partition; with a column, those that have a value of `low` or more."""
+    """Yields the row groups of a table of a partition; with a column, those that may have `low` or more."""
     for file in (file_of(data) for data in task["files"]):
         if file.table == table:
             with parquet_file(file.path, page_checksum_verification=True) as parquet:
-                highs = [high for _, high in _ranges(parquet, column)] if column else []
-                for group in range(parquet.metadata.num_row_groups):
-                    if not column or highs[group] >= low:
+                groups = parquet.metadata.num_row_groups
+                highs = [low] * groups
+                if column:
+                    # Another writer may have left the statistics of this column out: then every group is read.
+                    with suppress(LookupError):
+                        highs = [high for _, high in _ranges(parquet, column)]
+                for group in range(groups):
+                    if highs[group] >= low:
                         yield parquet.read_row_group(group, columns=list(columns))
 
 

@@ -28,6 +28,7 @@ from checkers.kernels.linearizability import (
 )
 from checkers.kernels.slices import Part, cut_slice
 from harness.contracts.run_context import LOG_CHECKERS
+from harness.history.parquet import table_files
 from harness.history.schema import TABLES
 from tests.property.brute_force import ends_table, operations_table, random_history, records_table
 from tests.spark.stored_runs import (
@@ -246,6 +247,21 @@ def test_operations_that_are_not_sorted_are_left_to_the_whole_kernel(tmp_path: P
     assert judge_in_buckets(InProcess(), task) is None
     pq.write_table(backwards, path)
     assert judge_in_buckets(InProcess(), task) is None
+
+
+def test_files_with_statistics_of_operations_alone_are_cut_too(tmp_path: Path) -> None:
+    """Other programs write Parquet as well, and need not write statistics of every column."""
+    run = store(tmp_path, synthetic(1, 300, final_read_records=30))
+    wanted = json.dumps([judged_here(run)])
+    for file in table_files(run):
+        whole = pq.read_table(file.path)
+        pq.write_table(whole, file.path, row_group_size=70, write_statistics=["op_index"])
+    (task,) = tasks(run)
+    assert len(slice_bounds(task)) > 4
+    cut = {**plan([run], [asdict(CONTEXT)]), "huge_operations": 200, "bucket_width": 64}
+    response = check_job(InProcess(), cut)
+    assert response["cut"] == 1
+    assert json.dumps(response["verdicts"]) == wanted
 
 
 def test_a_huge_partition_is_cut_without_spark_too(
