@@ -205,7 +205,20 @@ _TRANSACTIONS = ("checkers/kernels/transactions/check.py",)
 _VERDICTS = ("checkers/kernels/compose.py", "checkers/kernels/log_checkers.py")
 _CHECKERS = ("checkers/kernels",)
 """Of runs that show whether a verdict is right: what made the histories decides only which there were."""
-_BROKER = (*_CHECKERS, "system_under_test", "harness/simulation", "nemesis", "workloads")
+_BROKER = (
+    *_CHECKERS,
+    "system_under_test",
+    "harness/simulation",
+    "nemesis",
+    "workloads",
+    "!system_under_test/real",
+    "system_under_test/real/message_log.py",
+    "!nemesis/agent",
+    "!nemesis/hosts",
+    "!nemesis/local",
+    "!nemesis/fault_points.py",
+)
+"""Without what only real worlds load."""
 
 KINDS: dict[str, Kind] = {
     "log-levels": Kind(

@@ -40,19 +40,28 @@ class Entry:
 
 
 def digest(parts: tuple[str, ...]) -> str:
-    """Returns a digest of what some code does: what only people read does not count.
+    """Returns a digest of what some code does (see `modules_of`): what only people read does not count."""
+    hashed = hashlib.sha256()
+    for module in sorted(modules_of(parts)):
+        hashed.update(f"{module.relative_to(ROOT)}\n{meaning_of(module.read_text())}\n".encode())
+    return hashed.hexdigest()[:12]
+
+
+def modules_of(parts: tuple[str, ...]) -> set[Path]:
+    """Returns the modules that belong to some code.
 
     Args:
-        parts: Folders, or modules with all that they import from their folder.
+        parts: Folders, or modules with all that they import from their folder; with "!" before it, a folder or a
+            module that does not belong to the parts before.
     """
     modules: set[Path] = set()
     for part in parts:
-        path = ROOT / part
-        modules |= set(path.rglob("*.py")) if path.is_dir() else _imported(path)
-    hashed = hashlib.sha256()
-    for module in sorted(modules):
-        hashed.update(f"{module.relative_to(ROOT)}\n{meaning_of(module.read_text())}\n".encode())
-    return hashed.hexdigest()[:12]
+        path = ROOT / part.removeprefix("!")
+        if part.startswith("!"):
+            modules -= set(path.rglob("*.py")) if path.is_dir() else {path}
+        else:
+            modules |= set(path.rglob("*.py")) if path.is_dir() else _imported(path)
+    return modules
 
 
 def _imported(module: Path) -> set[Path]:

@@ -1,5 +1,8 @@
 """The ledger adds up, and a result belongs to the text of the code that gave it."""
 
+import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +10,7 @@ import pytest
 
 from tests.evidence import kinds, ledger
 from tests.evidence.cases import Cases
-from tests.evidence.kinds import KINDS, Kind
+from tests.evidence.kinds import KINDS, ROOT, Kind
 
 KIND = replace(KINDS["log-levels"], parts=("part",))
 
@@ -46,6 +49,36 @@ def test_a_changed_constant_begins_a_new_entry_and_a_comment_does_not(
     module.write_text("LIMIT = 2\n")
     add(path, 20, 10, Cases())
     assert [entry.count for entry in ledger.entries(path)] == [20, 10]
+
+
+def test_a_part_can_leave_out_a_folder(module: Path) -> None:
+    inner = module.parent / "real" / "module.py"
+    inner.parent.mkdir()
+    inner.write_text("LIMIT = 1\n")
+    whole, without = ledger.digest(("part",)), ledger.digest(("part", "!part/real"))
+    inner.write_text("LIMIT = 2\n")
+    assert ledger.digest(("part",)) != whole
+    assert ledger.digest(("part", "!part/real")) == without
+
+
+def test_what_is_left_out_is_not_loaded_by_the_runs_that_are_judged() -> None:
+    program = """
+import json, sys
+from tests.evidence.kinds import judge
+judge("seconds", 0, 2)
+print(json.dumps([getattr(module, "__file__", None) for module in sys.modules.values()]))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    paths = [path for path in json.loads(ran.stdout) if path]
+    loaded = [path for path in paths if not path.endswith("__init__.py")]
+    parts = KINDS["seconds"].parts
+    left_out = tuple(str(ROOT / part[1:]) for part in parts if part.startswith("!"))
+    counted = {str(path) for path in ledger.modules_of(parts)}
+    assert left_out
+    assert [one for one in loaded if one.startswith(left_out) and one not in counted] == []
+    assert str(ROOT / "system_under_test" / "broker" / "fetch.py") in counted & set(loaded)
 
 
 def test_a_module_counts_with_what_it_imports_and_nothing_else(module: Path) -> None:
