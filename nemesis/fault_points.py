@@ -338,7 +338,8 @@ class ReportedEvents:
     def check(self, trigger: Trigger) -> None:
         """Raises `UsageError` if such an event cannot be observed, or names what does not exist."""
         points = self._points
-        if points is None:
+        kind = trigger.kind
+        if points is None or not (kind.is_committed or kind.name in points.system.events_inside):
             self._committed.check(trigger)
             return
         self._committed.check_names(trigger)

@@ -345,19 +345,31 @@ class HasMetadataThread(Protocol):
 class HasFaultPoint(Protocol):
     """What a system may have besides: its nodes report and change single messages as a file beside theirs says.
 
-    `system_under_test.real.fault_point` describes the file. The nodes report marks, whether they are asked or not.
+    `system_under_test.real.fault_point` describes the file. Nodes that know marks report them, asked or not.
 
     Attributes:
         fault_point_file: Name of the file.
+        events_inside: For which events inside of nodes a fault can wait: of "sent", "received", "fsync", "mark".
         message_names: Every message: requests by their API, responses with "Response" after it.
         mark_names: Every mark.
         wholly_refusable: Class names of the requests that can be refused as a whole.
     """
 
     fault_point_file: str
+    events_inside: Collection[str]
     message_names: Sequence[str]
     mark_names: Collection[str]
     wholly_refusable: Collection[str]
+
+    def with_fault_point(self, command: list[str], directory: str, *, python: str) -> list[str]:
+        """Returns the command that starts a node with its fault point.
+
+        Args:
+            command: The one of `System.command`.
+            directory: The node's directory, with its files.
+            python: The Python interpreter of the node's host; it finds the package `system_under_test`.
+        """
+        ...
 
 
 class EventSource(Protocol):

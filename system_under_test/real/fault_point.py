@@ -29,9 +29,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from system_under_test.protocol.errors import ErrorCode
-from system_under_test.whole_refusals import refusal
-
 POLL_S = 0.01
 ANYONE = "*"
 SENT, RECEIVED, FSYNC = "sent", "received", "fsync"
@@ -46,15 +43,19 @@ class Passage(Protocol):
     Attributes:
         source: Who sends it.
         target: Who gets it.
-        message: The message.
+        name: Class name of the message.
         is_request: Whether it is a request.
         is_open: Whether its connection still exists.
     """
 
     source: str
     target: str
-    message: Any
     is_request: bool
+
+    @property
+    def name(self) -> str:
+        """Class name of the message."""
+        ...
 
     @property
     def is_open(self) -> bool:
@@ -77,8 +78,12 @@ class Passage(Protocol):
         """Processes a request as if it had come a second time."""
         ...
 
+    def refusal(self, error: str) -> Any:
+        """Returns the response that refuses all of a request with an error of this name; None if there is none."""
+        ...
+
     def answer(self, response: Any) -> None:
-        """Responds to a request without processing it."""
+        """Responds to a request with what `refusal` returned, without processing it."""
         ...
 
 
@@ -118,12 +123,15 @@ class FaultPoint:
         path: The file; it may appear later.
         name: The node's name.
         report: Takes events.
+        is_alone: Whether nodes do not report themselves what they send and get, as behind a proxy. It is then
+            reported here, when it arrives and when it leaves.
 
     Raises:
         OSError, ValueError: The file exists and cannot be used.
     """
 
-    def __init__(self, path: Path, name: str, report: Report) -> None:
+    def __init__(self, path: Path, name: str, report: Report, *, is_alone: bool = False) -> None:
+        self._is_alone = is_alone
         self._path = path
         self._name = name
         self._report = report
@@ -150,11 +158,13 @@ class FaultPoint:
 
     def client_sent(self, address: str, message: Any) -> None:
         """Notes a request that this node sends to another one."""
-        self._note_one(SENT, self._name, self._addresses.get(address, ""), message)
+        target = self._addresses.get(address, "")
+        self._note_one(SENT, self._name, target, type(message).__name__)
 
     def client_received(self, address: str, message: Any) -> None:
         """Notes a response that this node gets from another one."""
-        self._note_one(RECEIVED, self._addresses.get(address, ""), self._name, message)
+        source = self._addresses.get(address, "")
+        self._note_one(RECEIVED, source, self._name, type(message).__name__)
 
     def sync_began(self) -> None:
         """Notes that an fsync begins."""
@@ -167,20 +177,19 @@ class FaultPoint:
         # Who is no node reports nothing itself.
         is_of_stranger = passage.source not in self._nodes or passage.target not in self._nodes
         events = [RECEIVED if passage.is_request else SENT]
-        if is_of_stranger:
+        if is_of_stranger or self._is_alone:
             events.append(SENT if passage.is_request else RECEIVED)
         for event in sorted(events, reverse=True):
-            self._note_one(event, passage.source, passage.target, passage.message)
+            self._note_one(event, passage.source, passage.target, passage.name)
 
-    def _note_one(self, event: str, source: str, target: str, message: Any) -> None:
-        name = type(message).__name__
+    def _note_one(self, event: str, source: str, target: str, name: str) -> None:
         if (event, name) in self._watches and source and target:
             self._report("message", what=event, name=name, source=source, target=target)
 
     # -- rules
 
     def _is_about(self, rule: _Rule, passage: Passage) -> bool:
-        if rule.remaining == 0 or rule.message != type(passage.message).__name__:
+        if rule.remaining == 0 or rule.message != passage.name:
             return False
         source, target = (
             {end, end if end in self._nodes else ANYONE} for end in (passage.source, passage.target)
@@ -227,7 +236,7 @@ class FaultPoint:
     def _refuse(self, rule: _Rule, passage: Passage, _rest: tuple[_Rule, ...]) -> bool:
         if not passage.is_request:
             return False
-        response = refusal(passage.message, ErrorCode[rule.error])
+        response = passage.refusal(rule.error)
         if response is None:
             return False
         self._acts(rule)

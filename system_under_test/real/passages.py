@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.wire import WireRequest
 from system_under_test.runtime import RequestContext
+from system_under_test.whole_refusals import refusal
 
 
 class Connection(Protocol):
@@ -56,11 +58,17 @@ class Connection(Protocol):
 class _Passage:
     """The common part."""
 
-    __slots__ = ("_connection", "_request")
+    __slots__ = ("_connection", "_request", "message")
 
-    def __init__(self, connection: Connection, request: WireRequest) -> None:
+    def __init__(self, connection: Connection, request: WireRequest, message: Any) -> None:
         self._connection = connection
         self._request = request
+        self.message = message
+
+    @property
+    def name(self) -> str:
+        """Class name of the message."""
+        return type(self.message).__name__
 
     @property
     def is_open(self) -> bool:
@@ -79,13 +87,12 @@ class _Passage:
 class Arrival(_Passage):
     """A request that has arrived."""
 
-    __slots__ = ("is_request", "message", "source", "target")
+    __slots__ = ("is_request", "source", "target")
 
     def __init__(self, connection: Connection, request: WireRequest) -> None:
-        super().__init__(connection, request)
+        super().__init__(connection, request, request.message)
         self.source = request.client_id
         self.target = connection.node
-        self.message = request.message
         self.is_request = True
 
     def go(self) -> None:
@@ -97,6 +104,10 @@ class Arrival(_Passage):
         context = self._connection.context_of(self._request)
         self._connection.process_copy(self.message, context)
 
+    def refusal(self, error: str) -> Any:
+        """Returns the response that refuses all of it; None if there is none."""
+        return refusal(self.message, ErrorCode[error])
+
     def answer(self, response: Any) -> None:
         """Responds to it without processing it."""
         self._connection.resume(lambda: self._connection.respond(self._request, response))
@@ -105,15 +116,14 @@ class Arrival(_Passage):
 class Departure(_Passage):
     """A response that is about to leave."""
 
-    __slots__ = ("_data", "is_request", "message", "source", "target")
+    __slots__ = ("_data", "is_request", "source", "target")
 
     def __init__(
         self, connection: Connection, request: WireRequest, response: Any, data: bytes
     ) -> None:
-        super().__init__(connection, request)
+        super().__init__(connection, request, response)
         self.source = connection.node
         self.target = request.client_id
-        self.message = response
         self.is_request = False
         self._data = data
 
@@ -124,6 +134,9 @@ class Departure(_Passage):
 
     def copy(self) -> None:
         """Does nothing: only requests are processed."""
+
+    def refusal(self, error: str) -> Any:
+        """Returns None: only requests are refused."""
 
     def answer(self, response: Any) -> None:
         """Does nothing: it is a response itself."""

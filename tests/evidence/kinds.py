@@ -213,6 +213,7 @@ _BROKER = (
     "workloads",
     "!system_under_test/real",
     "system_under_test/real/message_log.py",
+    "!system_under_test/protocol/frames.py",
     "!nemesis/agent",
     "!nemesis/hosts",
     "!nemesis/local",

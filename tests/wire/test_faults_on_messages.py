@@ -10,9 +10,12 @@ from harness.errors import UsageError
 from harness.runs import experiment_file as experiments
 from harness.runs.judge import judge_result
 from harness.runs.real import check_possible, run_real
+from harness.systems.apache_kafka.adapter import ApacheKafka
+from tests.kafka_jars import kafka_or_skip
 
 pytestmark = pytest.mark.wire
 
+KAFKA = "4.0.2"
 EXPERIMENT = """
 on = "{world}"
 duration_ms = 4500
@@ -93,11 +96,38 @@ def test_faults_wait_for_messages_marks_and_fsyncs(tmp_path: Path) -> None:
         assert "event_ns" in rows[name]["evidence"], (name, rows[name])
 
 
-def test_a_system_without_fault_points_refuses_them_before_the_run() -> None:
+def test_apache_kafka_has_a_proxy_as_its_fault_point(tmp_path: Path) -> None:
+    kafka_or_skip(KAFKA)
+    rows = run(
+        tmp_path,
+        on_messages("hold", 200, "Fetch from follower:t-0 to leader:t-0"),
+        on_messages("refuse", 900, "BrokerHeartbeat from broker", ', error = "NOT_CONTROLLER"'),
+        on_messages("drop", 1600, "FetchResponse from leader:t-0", ", count = 2"),
+        'id = "kill"\nfault = "kill"\ntargets = ["follower:t-0"]\nfor_ms = 500\nat_ms = 2300\n'
+        'on = "received:Fetch from follower:t-0 to leader:t-0"',
+        world=f'local"\nsystem = "apache-kafka"\nversion = "{KAFKA}',
+    )
+    for kind in ("hold", "refuse", "drop"):
+        evidence = rows[kind]["evidence"]
+        assert (rows[kind]["took_effect"], evidence[EVIDENCE[kind]] > 0) == (True, True), rows
+    assert "event_ns" in rows["kill"]["evidence"]
+    assert list(rows["kill"]["evidence"]["exit_codes"].values()) == [-9]
+
+
+def test_what_no_fault_point_of_a_system_can_do_is_refused_before_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     text = 'system = "apache-kafka"\n' + EXPERIMENT.format(world="local") + "[[schedule]]\n"
+    waiting = 'fault = "kill"\ntargets = ["b1"]\non = "fsync at b1"'
+    with pytest.raises(UsageError, match="nodes of apache-kafka do not report it"):
+        experiments.loads(text + waiting, origin="x")
+    refused = on_messages("refuse", 200, "Produce", ', error = "NOT_CONTROLLER"')
+    with pytest.raises(UsageError, match="a Produce cannot be refused as a whole"):
+        check_possible(experiments.loads(text + refused, origin="x"), [1])
+    monkeypatch.delattr(ApacheKafka, "with_fault_point")
     held = on_messages("hold", 200, "Fetch")
     with pytest.raises(UsageError, match="have no fault point"):
         check_possible(experiments.loads(text + held, origin="x"), [1])
-    waiting = 'fault = "kill"\ntargets = ["b1"]\non = "fsync at b1"'
-    with pytest.raises(UsageError, match="nodes of apache-kafka have none"):
+    waiting = 'fault = "kill"\ntargets = ["b1"]\non = "sent:Fetch"'
+    with pytest.raises(UsageError, match="nodes of apache-kafka do not report it"):
         experiments.loads(text + waiting, origin="x")

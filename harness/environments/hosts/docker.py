@@ -29,6 +29,7 @@ from harness.environments.hosts.programs import program_paths
 from harness.environments.hosts.subnets import NETWORKS, free_prefix, routed_networks
 from harness.environments.observation.event_tail import LocalFiles
 from harness.environments.request import ClusterRequest, EnvironmentRequest
+from harness.environments.start_command import start_command
 from harness.errors import HarnessFailure, UsageError
 from nemesis.agent import capabilities
 from nemesis.agent.client import AgentClient, AgentGoneError, LocalStream
@@ -257,8 +258,12 @@ class DockerPlacement:
         import time
 
         api = self._engine.api
-        arguments = self._request.system.command(
-            node.placed(), "/log", python="python3", ends_with_stdin=False
+        arguments = start_command(
+            self._request.system,
+            node.placed(),
+            "/log",
+            python="python3",
+            with_fault_point=self._request.settings.with_fault_point,
         )
         command = f"exec {shlex.join(arguments)} >>/log/node.log 2>&1"
         execution = api.exec_create(self._containers[node.name].id, ["sh", "-c", command])["Id"]

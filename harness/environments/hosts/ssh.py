@@ -28,6 +28,7 @@ from harness.environments.hosts.programs import (
     write_programs,
 )
 from harness.environments.request import ClusterRequest, EnvironmentRequest
+from harness.environments.start_command import start_command
 from harness.errors import HarnessFailure, UsageError
 from nemesis.agent.client import AgentClient, AgentGoneError
 from nemesis.agent.errors import AgentError
@@ -391,8 +392,12 @@ class SshPlacement:
         """Starts a node's process on its host; returns its pid there, 0 if it ended at once."""
         remote = self._remote_of[node.name]
         log = f"{remote.run}/logs/{node.name}"
-        command = self._request.system.command(
-            node.placed(), log, python=self._inventory.python, ends_with_stdin=False
+        command = start_command(
+            self._request.system,
+            node.placed(),
+            log,
+            python=self._inventory.python,
+            with_fault_point=self._request.settings.with_fault_point,
         )
         if root := self._program_roots.get(remote.host.name):
             command = moved(command, program_paths(self._request.system), root)

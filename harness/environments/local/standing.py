@@ -30,6 +30,7 @@ from typing import Any
 from harness.contracts.cluster import CONTROLLER_ID_FIRST
 from harness.contracts.system import DiskFormatter, Node, Settings, System
 from harness.environments.local.ports import LOOPBACK, listening_ports
+from harness.environments.start_command import start_command
 from harness.errors import HarnessFailure, UsageError
 from harness.systems.registry import REFERENCE, SYSTEMS
 from nemesis.agent.processes.procfs import process_start
@@ -115,6 +116,7 @@ class LocalCluster:
         profile: str,
         timings: str,
         ends_with_parent: bool,
+        with_fault_point: bool = False,
     ) -> None:
         self.directory = directory
         self.nodes = nodes
@@ -122,6 +124,7 @@ class LocalCluster:
         self.profile = profile
         self.timings = timings
         self._ends_with_parent = ends_with_parent
+        self._with_fault_point = with_fault_point
 
     @classmethod
     def create(
@@ -180,6 +183,7 @@ class LocalCluster:
             profile=settings.profile,
             timings=settings.timings,
             ends_with_parent=ends_with_parent,
+            with_fault_point=settings.with_fault_point,
         )
         placed = cluster.placed_nodes()
         with _usable(directory):
@@ -369,11 +373,13 @@ class LocalCluster:
         return self.nodes[name]
 
     def _spawn(self, node: LocalNode) -> None:
-        command = self.system.command(
+        command = start_command(
+            self.system,
             node.placed(),
             str(node.directory.absolute()),
             python=sys.executable,
             ends_with_stdin=self._ends_with_parent,
+            with_fault_point=self._with_fault_point,
         )
         log_path = node.directory / "node.log"
         if self._ends_with_parent:

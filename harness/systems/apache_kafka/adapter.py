@@ -32,7 +32,7 @@ from harness.contracts.system import (
 )
 from harness.contracts.violation import Violation
 from harness.java import JavaRuntime
-from harness.systems.apache_kafka import exits, program, properties, storage, versions
+from harness.systems.apache_kafka import exits, program, properties, proxy, storage, versions
 from harness.systems.apache_kafka.cache import VersionCache, fetch_command, version_cache
 from harness.systems.apache_kafka.command import node_command
 from harness.systems.apache_kafka.java import find_kafka_java, mounted_paths
@@ -107,6 +107,27 @@ class ApacheKafka:
         """Returns all supported versions."""
         return program.known_programs(cache)
 
+    # -- HasFaultPoint
+
+    fault_point_file = proxy.FAULT_POINT_FILE
+    events_inside: Collection[str] = ("sent", "received")
+    mark_names: Collection[str] = ()
+
+    @property
+    def message_names(self) -> Sequence[str]:
+        """Every message of Kafka's protocol."""
+        return proxy.message_names()
+
+    @property
+    def wholly_refusable(self) -> Collection[str]:
+        """Class names of the requests whose response has an error of the whole."""
+        return proxy.wholly_refusable()
+
+    def with_fault_point(self, command: list[str], directory: str, *, python: str) -> list[str]:
+        """Returns the command that also starts a proxy before the node's listener."""
+        proxy_file = f"{directory}/{proxy.PROXY_FILE}"
+        return [python, "-m", "system_under_test.real.beside", proxy_file, *command]
+
     # -- ElrSwitch
 
     def elr_keys(self, profile: str, *, is_on: bool) -> Mapping[str, Any]:
@@ -119,7 +140,7 @@ class ApacheKafka:
         self, node: Node, nodes: Sequence[Node], settings: Settings, *, data_dir: str
     ) -> Mapping[str, str]:
         """Returns `server.properties` and the configuration of the node's logging."""
-        return properties.node_files(
+        files = properties.node_files(
             self.version,
             node,
             nodes,
@@ -127,6 +148,9 @@ class ApacheKafka:
             log_dirs=[f"{data_dir}/{name}" for name in _log_dirs(node, settings)],
             extra=settings.properties,
         )
+        if settings.with_fault_point:
+            files[proxy.PROXY_FILE] = proxy.proxy_text(node, nodes)
+        return files
 
     def disk_files(self, node: Node, settings: Settings, generation: int) -> Mapping[str, bytes]:
         """Returns what Kafka's storage tool writes for this node."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.contracts.system import Node, Settings
 from harness.errors import UsageError
+from harness.systems.apache_kafka import proxy
 from harness.systems.apache_kafka.versions import Version
 
 CLUSTER_ID = "bGFzdHN0YW5kLWthZmthMQ"
@@ -147,6 +148,7 @@ def server_properties(
     refuse_own_properties(extra)
     properties = {
         **_identity(node, nodes, log_dirs),
+        **(_behind_proxy(version, node) if settings.with_fault_point else {}),
         **_CLUSTER,
         **_factors(nodes),
         **TIMINGS[settings.timings],
@@ -176,6 +178,14 @@ def _identity(node: Node, nodes: Sequence[Node], log_dirs: Sequence[str]) -> dic
         "listeners": f"{listener}://{node.address}",
         "log.dirs": ",".join(log_dirs),
     }
+
+
+def _behind_proxy(version: Version, node: Node) -> dict[str, str]:
+    listener = "CONTROLLER" if node.role == "controller" else "BROKER"
+    properties = {"listeners": f"{listener}://{proxy.program_address(node)}"}
+    if node.role == "broker" or version.has_controller_endpoints:
+        properties["advertised.listeners"] = f"{listener}://{node.address}"
+    return properties
 
 
 def _factors(nodes: Sequence[Node]) -> dict[str, str]:

@@ -41,6 +41,11 @@ class Version:
         return self.major >= 4
 
     @property
+    def has_controller_endpoints(self) -> bool:
+        """Whether controllers tell their addresses, and accept `advertised.listeners` (KIP-853)."""
+        return (self.major, self.minor) >= (3, 9)
+
+    @property
     def uses_log4j2(self) -> bool:
         """Whether it logs through Log4j 2, as 4.0 and newer do, and not through reload4j."""
         return self.major >= 4

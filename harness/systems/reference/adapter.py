@@ -120,6 +120,7 @@ class ReferenceSystem:
     message_files = MESSAGE_FILES
     records_messages_by_default = True
     fault_point_file = FAULT_POINT_FILE
+    events_inside: Collection[str] = ("sent", "received", "fsync", "mark")
     message_names: Sequence[str] = MESSAGE_NAMES
     mark_names: Collection[str] = tuple(MARKS)
     wholly_refusable: Collection[str] = WHOLLY_REFUSABLE
@@ -202,6 +203,10 @@ class ReferenceSystem:
         """Returns the command that starts a node."""
         command = [python, "-m", "system_under_test", "--config", f"{directory}/{NODE_FILE}"]
         return [*command, "--until-stdin-closes"] if ends_with_stdin else command
+
+    def with_fault_point(self, command: list[str], directory: str, *, python: str) -> list[str]:
+        """Returns the same command: a node's own file names its fault point."""
+        return command
 
     def is_ready(self, node: Node, nodes: Sequence[Node]) -> bool:
         """Whether a broker reports all brokers to clients."""

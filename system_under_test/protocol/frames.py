@@ -1,0 +1,152 @@
+"""What a proxy reads from the frames of any program that speaks Kafka's protocol, and the refusals that it writes.
+
+A frame is a size and that many bytes. A request begins with API key, version, correlation id and client id, in
+every version of the header that is in use; a response begins with the correlation id.
+"""
+
+import dataclasses
+import datetime
+import io
+import struct
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+
+from kio.index import KioIndexError, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.schema.index import api_key_map, schema_name_map
+from kio.serial import entity_writer
+from kio.static.constants import EntityType
+from kio.static.primitive import i32, i32Timedelta
+
+_HEADER = struct.Struct(">hhih")
+_CORRELATION = struct.Struct(">i")
+_SIZE = struct.Struct(">i")
+_EMPTY: Mapping[str, Any] = {
+    "bool": False,
+    "error_code": ErrorCode.none,
+    "timedelta_i32": i32Timedelta(datetime.timedelta()),
+    "string": "",
+    "bytes": b"",
+    "uuid": None,
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint16"), 0),
+}
+"""What a field holds that nobody reads, by its type."""
+
+API_NAMES: Mapping[int, str] = {
+    key: "".join(word.capitalize() for word in name.split("_")) for key, name in api_key_map.items()
+}
+"""Name of each API by its key: "AlterPartition"."""
+
+
+class RequestHead(NamedTuple):
+    """The beginning of a request: `api` is a name, also for an API that is not known here."""
+
+    key: int
+    version: int
+    correlation_id: int
+    client_id: str
+
+    @property
+    def api(self) -> str:
+        """The API's name."""
+        return API_NAMES.get(self.key, f"Api{self.key}")
+
+
+def request_head(frame: bytes) -> RequestHead:
+    """Reads the beginning of a request.
+
+    Args:
+        frame: Without its size.
+
+    Raises:
+        ValueError: It is no request.
+    """
+    if len(frame) < _HEADER.size:
+        raise ValueError("a request is shorter than its header")
+    key, version, correlation_id, length = _HEADER.unpack_from(frame)
+    end = _HEADER.size + max(length, 0)
+    if length < -1 or end > len(frame):
+        raise ValueError("the client id of a request is longer than the request")
+    client_id = frame[_HEADER.size : end].decode(errors="replace")
+    return RequestHead(key, version, correlation_id, client_id)
+
+
+def correlation_id_of(frame: bytes) -> int:
+    """Returns the correlation id of a response.
+
+    Raises:
+        ValueError: It is no response.
+    """
+    if len(frame) < _CORRELATION.size:
+        raise ValueError("a response is shorter than its header")
+    found: int = _CORRELATION.unpack_from(frame)[0]
+    return found
+
+
+def sized(frame: bytes) -> bytes:
+    """Returns a frame with its size before it."""
+    return _SIZE.pack(len(frame)) + frame
+
+
+def refusal(head: RequestHead, error_code: int) -> bytes | None:
+    """Returns the frame that refuses a whole request; None if its response has no error of the whole.
+
+    Args:
+        head: Of the request.
+        error_code: Kafka's number.
+    """
+    try:
+        schema: Any = load_response_schema(head.key, head.version)
+    except KioIndexError:
+        return None
+    if not _can_refuse(schema):
+        return None
+    buffer = io.BytesIO()
+    header: Any = schema.__header_schema__
+    entity_writer(header)(buffer, header(correlation_id=i32(head.correlation_id)))
+    entity_writer(schema)(buffer, _empty(schema, error_code))
+    return buffer.getvalue()
+
+
+def _can_refuse(schema: Any) -> bool:
+    fields = dataclasses.fields(schema)
+    return "error_code" in {one.name for one in fields} and all(
+        _empty_values(schema, one) for one in fields
+    )
+
+
+def _empty(schema: Any, error_code: int) -> Any:
+    """Returns a response without content."""
+    values = {one.name: _empty_values(schema, one)[0] for one in dataclasses.fields(schema)}
+    return schema(**{**values, "error_code": ErrorCode(error_code)})
+
+
+def _empty_values(schema: Any, field: "dataclasses.Field[Any]") -> tuple[Any, ...]:
+    """Returns the content of a field that nobody reads; no content if none is known."""
+    if field.default is not dataclasses.MISSING:
+        return (field.default,)
+    kind = _kinds(schema)[field.name]
+    if type(None) in get_args(kind):
+        return (None,)
+    if get_origin(kind) is tuple:
+        return ((),)
+    name = field.metadata.get("kafka_type", "")
+    return (_EMPTY[name],) if name in _EMPTY else ()
+
+
+@cache
+def _kinds(schema: Any) -> Mapping[str, Any]:
+    return get_type_hints(schema)
+
+
+@cache
+def refusable_apis() -> tuple[str, ...]:
+    """Returns the names of the APIs whose newest known response has an error of the whole."""
+    found = []
+    for key, name in sorted(api_key_map.items()):
+        versions = [v for v, kinds in schema_name_map[name].items() if EntityType.response in kinds]
+        schema: Any = load_response_schema(key, max(versions))
+        if _can_refuse(schema):
+            found.append(API_NAMES[key])
+    return tuple(sorted(found))
