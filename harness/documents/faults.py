@@ -75,8 +75,9 @@ fault (exit code 254).
 In the simulation a fault begins at the virtual time of the event: a power cut on `fsync` finds the fsync in
 flight, and a cut on `sent:` finds the message on its way. In other environments a fault begins when the harness
 sees the event, some tens of milliseconds later. Marks, fsyncs and messages are reported by the fault points of
-nodes, which the reference system has. Other systems have none: there, faults can wait for committed changes only,
-and other events are refused before the run starts.
+nodes of the reference system. The proxies before nodes of Apache Kafka report messages only, and both ends of each
+at once: a message counts as sent when it arrives, so one that a network fault holds back was not sent. What a
+system does not report is refused before the run starts.
 
 A fault whose event did not happen in time is recorded as not started, with the reason and without nodes. It did
 not take effect and does not count, like any fault without nodes.
@@ -119,9 +120,10 @@ two groups is a bridge; a node in no group sees all. |
 
 Faults on messages name them as a trigger does: an API for its requests, or an API and `Response`, then `from`
 and `to` a node or role, as in `messages = "AlterPartition from leader:t-0 to controller"`. Roles are looked up
-at each message. They are injected in the simulation, and by the fault points of the reference system's nodes on
-real machines, where a changed role counts as soon as the harness has seen it. For other systems they are refused.
-They act when a message arrives, and stay within what TCP can do:
+at each message. They are injected in the simulation, and on real machines by fault points, where a changed role
+counts as soon as the harness has seen it. Nodes of the reference system have fault points of their own; a node of
+Apache Kafka has a proxy before its listener, if a fault of the run needs it. They act when a message arrives, and
+stay within what TCP can do:
 
 * `hold_messages`: It waits until the fault is healed, and everything behind it on its connection waits, too.
 * `delay_messages`: As before, for `ms`.
@@ -132,7 +134,8 @@ They act when a message arrives, and stay within what TCP can do:
   of clients are never duplicated: a client would not expect that.
 * `reorder_messages`: It waits until a message on another connection between the same nodes has arrived, `ms` at
   most. Messages of one connection are never reordered.
-* `refuse_messages`: The server responds to the request in its turn, with an error, without processing it.
+* `refuse_messages`: The server responds to the request in its turn, with an error, without processing it. Only
+  requests can be refused whose response has an error of the whole; other ones are refused before the run.
 
 A fault on messages that met none affected no node; it is reported and does not count.
 """,
