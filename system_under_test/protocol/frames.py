@@ -19,9 +19,12 @@ from kio.serial import entity_writer
 from kio.static.constants import EntityType
 from kio.static.primitive import i32, i32Timedelta
 
+from system_under_test.protocol.skim import LengthError, read_uvarint, skip_tags
+
 _HEADER = struct.Struct(">hhih")
-_CORRELATION = struct.Struct(">i")
 _SIZE = struct.Struct(">i")
+_SHORT = struct.Struct(">h")
+_PRODUCE_KEY, _PRODUCE_WITH_TRANSACTION, _PRODUCE_FLEXIBLE = 0, 3, 9
 _EMPTY: Mapping[str, Any] = {
     "bool": False,
     "error_code": ErrorCode.none,
@@ -72,16 +75,27 @@ def request_head(frame: bytes) -> RequestHead:
     return RequestHead(key, version, correlation_id, client_id)
 
 
-def correlation_id_of(frame: bytes) -> int:
-    """Returns the correlation id of a response.
+def has_response(head: RequestHead, frame: bytes) -> bool:
+    """Returns whether a request is answered: all are, except those to produce with acks=0.
 
-    Raises:
-        ValueError: It is no response.
+    Args:
+        head: Of the request.
+        frame: The request, without its size.
     """
-    if len(frame) < _CORRELATION.size:
-        raise ValueError("a response is shorter than its header")
-    found: int = _CORRELATION.unpack_from(frame)[0]
-    return found
+    if head.key != _PRODUCE_KEY:
+        return True
+    at = _HEADER.size + max(_HEADER.unpack_from(frame)[3], 0)
+    try:
+        if head.version >= _PRODUCE_FLEXIBLE:
+            at = skip_tags(frame, at)
+            length, at = read_uvarint(frame, at)  # of the transactional id, and one more
+            at += max(length - 1, 0)
+        elif head.version >= _PRODUCE_WITH_TRANSACTION:
+            at += 2 + max(_SHORT.unpack_from(frame, at)[0], 0)
+        acks: int = _SHORT.unpack_from(frame, at)[0]
+    except (struct.error, LengthError):
+        return True  # the program closes the connection
+    return acks != 0
 
 
 def sized(frame: bytes) -> bytes:

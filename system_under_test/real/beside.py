@@ -25,7 +25,11 @@ def main(arguments: list[str]) -> None:
         # Here, so that the program does not wait for imports.
         from system_under_test.real.proxy import serve
 
-        serve(Path(proxy_file))
+        try:
+            serve(Path(proxy_file))
+        finally:
+            # Nobody can reach a program without its proxy; standard error says why there is none.
+            os.kill(parent, signal.SIGKILL)
     os.execvp(command[0], command)
 
 

@@ -21,6 +21,7 @@ import json
 import os
 import re
 import time
+from collections import deque
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from typing import Any
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.frames import (
     RequestHead,
-    correlation_id_of,
+    has_response,
     refusal,
     request_head,
     sized,
@@ -147,8 +148,9 @@ class Connection:
         self.is_open = True
         self._client_reader, self._client = client
         self._program_reader, self._program = program
-        # Responses come in the order of requests; there is none to a produce request with acks=0.
-        self._unanswered: dict[int, RequestHead] = {}
+        # Responses come in the order of requests.
+        self._unanswered: deque[RequestHead] = deque()
+        self._answered = asyncio.Event()
 
     async def run(self) -> None:
         """Passes frames on until one end is closed."""
@@ -188,22 +190,28 @@ class Connection:
                 if outcome != GO:
                     await self._respond(head, outcome)
                     continue
-            if head is not None:
-                self._unanswered[head.correlation_id] = head
+            if head is not None and has_response(head, frame):
+                self._unanswered.append(head)
             self._program.write(sized(frame))
             await self._program.drain()
 
     async def _responses(self) -> None:
         while (frame := await _read_frame(self._program_reader)) is not None:
-            head = self._request_of(frame)
+            head = self._unanswered[0] if self._unanswered else None
             is_seen = head is not None and head.client_id not in self.proxy.unseen
             if head is not None and is_seen and not await self._leaves(head):
                 return
             self._client.write(sized(frame))
             await self._client.drain()
+            if head is not None:
+                self._unanswered.popleft()
+                self._answered.set()
 
     async def _respond(self, head: RequestHead, frame: bytes) -> None:
-        """Sends the response to a request that the program never sees, unless the fault point takes that too."""
+        """Sends the response to a request that the program never sees, in its turn."""
+        while self._unanswered:
+            self._answered.clear()
+            await self._answered.wait()
         if await self._leaves(head):
             self._client.write(sized(frame))
             await self._client.drain()
@@ -215,19 +223,6 @@ class Connection:
         if outcome == LOSE:
             self.abort()
         return outcome == GO
-
-    def _request_of(self, frame: bytes) -> RequestHead | None:
-        try:
-            wanted = correlation_id_of(frame)
-        except ValueError:
-            return None
-        if wanted not in self._unanswered:
-            return None
-        while True:
-            number = next(iter(self._unanswered))
-            head = self._unanswered.pop(number)
-            if number == wanted:
-                return head
 
 
 class Passage:

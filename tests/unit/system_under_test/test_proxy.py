@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import datetime
+import io
 import json
 import os
 import signal
@@ -15,15 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kio.index import load_response_schema
+from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
-from kio.serial import entity_reader
+from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
+from kio.static.primitive import i16, i32, i32Timedelta
 
 from system_under_test.protocol.frames import (
     API_NAMES,
     RequestHead,
-    correlation_id_of,
+    has_response,
     refusable_apis,
     refusal,
     request_head,
@@ -38,17 +41,29 @@ NOT_CONTROLLER = 41
 OF_B2 = "broker-2-fetcher-0"
 
 
+ACKS_0 = b"\0\0"
+"""The beginning of a request to produce of a version without transactions."""
+
+
 def request(key: int, number: int, client_id: str = OF_B2, body: bytes = b"", v: int = 1) -> bytes:
     return struct.pack(">hhih", key, v, number, len(client_id)) + client_id.encode() + body
 
 
+def correlation_id_of(frame: bytes) -> int:
+    return int.from_bytes(frame[:4])
+
+
 class Program:
-    """Answers every request but those to produce with acks=0, of version 99, with its own body."""
+    """Answers every request but those to produce with acks=0 with its own body.
+
+    It is slow with a body that begins with "slow", until `go` is set.
+    """
 
     def __init__(self) -> None:
         self.got: list[bytes] = []
         self.connections: list[asyncio.StreamWriter] = []
         self.closed = 0
+        self.go = asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections.append(writer)
@@ -59,8 +74,10 @@ class Program:
                 frame = await reader.readexactly(size)
                 self.got.append(frame)
                 head = request_head(frame)
-                if head.version != 99:
-                    body = frame[10 + len(head.client_id) :]
+                body = frame[10 + len(head.client_id) :]
+                if body.startswith(b"slow"):
+                    await self.go.wait()
+                if (head.key, body) != (PRODUCE, ACKS_0):
                     writer.write(sized(struct.pack(">i", head.correlation_id) + body))
                     await writer.drain()
         await end(writer)
@@ -273,9 +290,9 @@ def test_a_message_without_a_response_does_not_shift_the_others(tmp_path: Path) 
         await bench.write(rule("drop", "FetchResponse"))
         client = await bench.client()
         # With acks=0 there is no response; the next response belongs to the next request.
-        client.send(request(PRODUCE, 1, v=99), request(PRODUCE, 2, body=b"two"))
+        client.send(request(PRODUCE, 1, body=ACKS_0), request(PRODUCE, 2, body=b"two"))
         assert (await client.get())[4:] == b"two"
-        client.send(request(PRODUCE, 3, v=99), request(FETCH, 4))
+        client.send(request(PRODUCE, 3, body=ACKS_0), request(FETCH, 4))
         assert await client.ends()
         assert bench.got == [1, 2, 3, 4]
 
@@ -300,12 +317,17 @@ def test_a_refused_request_never_reaches_the_program(tmp_path: Path) -> None:
         produce = {**heartbeat, "id": "g", "message": "ProduceRequest"}
         await bench.write(heartbeat, produce)
         client = await bench.client()
-        client.send(request(HEARTBEAT, 1), request(FETCH, 2), request(PRODUCE, 3))
-        read = parsed(HEARTBEAT, 1, await client.get())
-        assert (read.error_code, correlation_id_of(await client.get())) == (NOT_CONTROLLER, 2)
+        client.send(request(FETCH, 1, body=b"slow"), request(HEARTBEAT, 2), request(PRODUCE, 3))
+        await until(lambda: ("fault-acted", {"rule": "f", "count": 1}) in bench.reports)
+        assert await client.is_silent()  # its turn comes after that of the first one
+        bench.program.go.set()
+        assert correlation_id_of(await client.get()) == 1
+        read = await client.get()
+        assert correlation_id_of(read) == 2
+        assert parsed(HEARTBEAT, 1, read).error_code == NOT_CONTROLLER
         # Its response has no error of the whole.
         assert correlation_id_of(await client.get()) == 3
-        assert bench.got == [2, 3]
+        assert bench.got == [1, 3]
 
     play(tmp_path, story)
 
@@ -399,6 +421,37 @@ def test_every_refusal_is_a_response_of_the_version_of_its_request() -> None:
 def test_bytes_that_are_no_request_are_refused(frame: bytes) -> None:
     with pytest.raises(ValueError, match="request"):
         request_head(frame)
+
+
+@pytest.mark.parametrize("transactional_id", [None, "", "app"])
+@pytest.mark.parametrize("client_id", [None, "", "caf\u00e9"])
+@pytest.mark.parametrize("acks", [-1, 0, 1])
+def test_a_request_to_produce_with_acks_0_has_no_response(
+    acks: int, client_id: str | None, transactional_id: str | None
+) -> None:
+    for version, kinds in schema_name_map["produce"].items():
+        if EntityType.request not in kinds:
+            continue
+        schema: Any = load_request_schema(PRODUCE, version)
+        header: Any = schema.__header_schema__
+        frame = io.BytesIO()
+        head = header(
+            request_api_key=i16(PRODUCE),
+            request_api_version=i16(version),
+            correlation_id=i32(1),
+            client_id=client_id,
+        )
+        entity_writer(header)(frame, head)
+        message = schema(
+            transactional_id=transactional_id,
+            acks=i16(acks),
+            timeout=i32Timedelta(datetime.timedelta(seconds=1)),
+            topic_data=(),
+        )
+        entity_writer(schema)(frame, message)
+        data = frame.getvalue()
+        assert has_response(request_head(data), data) == (acks != 0), version
+    assert has_response(request_head(request(PRODUCE, 1)), request(PRODUCE, 1))
 
 
 def test_a_request_without_a_client_id_has_an_empty_one() -> None:
