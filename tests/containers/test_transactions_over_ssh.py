@@ -12,11 +12,12 @@ from tests.kafka_jars import kafka_or_skip
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
 
 VERSION = "4.0.2"
+# The faults last long enough for an acknowledgement on a machine that does much else.
 EXPERIMENT = """
 name = "transactions"
 on = "ssh"
 timings = "fast"
-duration_ms = 8000
+duration_ms = 14000
 [properties]
 "log.flush.interval.messages" = "1"
 [topic]
@@ -31,12 +32,12 @@ zombie_share = 0.1
 fault = "power"
 targets = ["b1"]
 at_ms = 1000
-for_ms = 1500
+for_ms = 4000
 [[schedule]]
 fault = "isolate"
 targets = ["b2"]
-at_ms = 4500
-for_ms = 1500
+at_ms = 8000
+for_ms = 4000
 """
 
 
