@@ -49,11 +49,10 @@ def run_experiment(
     return output
 
 
-def kill_when_it_works(node: str) -> None:
-    """Kills a node's process without the harness, once it has worked for a while."""
+def kill_when_it_works(node: str, is_over: threading.Event) -> None:
+    """Kills a node's process without the harness, once it has worked for a while, unless the run ends before."""
     ours = f"{os.getpid():x}-"
-    deadline_s = time.monotonic() + 60
-    while time.monotonic() < deadline_s:
+    while not is_over.is_set():
         for path in STATE_ROOT.glob(f"{ours}*/processes/{node}.json"):
             began_s = path.stat().st_mtime
             if time.time() - began_s > 3.0:
@@ -66,10 +65,14 @@ def kill_when_it_works(node: str) -> None:
 def test_a_node_that_dies_unexpectedly_is_an_anomaly_and_not_a_crash(
     engine: Any, experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    killer = threading.Thread(target=kill_when_it_works, args=("b3",))
+    is_over = threading.Event()
+    killer = threading.Thread(target=kill_when_it_works, args=("b3", is_over))
     killer.start()
-    output = run_experiment(experiment, tmp_path, capsys)
-    killer.join()
+    try:
+        output = run_experiment(experiment, tmp_path, capsys)
+    finally:
+        is_over.set()
+        killer.join()
     assert output["exit_code"] == 1
     assert [v for v in output["violations"] if v.startswith("b3 ended by itself")]
     assert output["unexcused_lost_records"] == 0

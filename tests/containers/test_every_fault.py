@@ -72,6 +72,7 @@ def had_no_file(row: dict[str, Any]) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # of up to three runs on a busy machine
 @pytest.mark.long  # two minutes, during which no other test can use containers
 @pytest.mark.parametrize("example", [EXAMPLE, ON_MESSAGES], ids=lambda path: path.stem)
 def test_every_fault_takes_effect_in_containers(

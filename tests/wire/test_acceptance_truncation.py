@@ -295,7 +295,8 @@ def test_kafka_python_detects_a_truncation(story: Story) -> None:
         bootstrap_servers=story.cluster.bootstrap,
         auto_offset_reset="none",
         enable_auto_commit=False,
-        request_timeout_ms=5000,
+        # After an error it would look for brokers while one is left, and would then never find another one.
+        request_timeout_ms=60_000,
     )
     try:
         reader.assign([place])
