@@ -244,16 +244,18 @@ class Nemesis:
         if active is None or active.injection is None:
             return
         before = await active.injection.effect()
+        down = self._cluster.population().down
         await active.injection.heal()
         after = await active.injection.effect()
         active.healed_ns = self._cluster.now_ns()
         active.effect = after if after.took_effect else before
         self._write(active)
         if active.fault.fault in self._restarted_after:
-            await self._restart(active.fault, active.nodes)
+            # Those that were down start without what disabled them anyway.
+            await self._restart(active.fault, tuple(n for n in active.nodes if n not in down))
 
     async def _restart(self, healed: Fault, nodes: tuple[str, ...]) -> None:
-        """Restarts the nodes of a healed fault; those that are down start without what disabled them anyway."""
+        """Restarts nodes of a healed fault, unless they are down."""
         down = self._cluster.population().down
         alive = tuple(name for name in nodes if name not in down)
         if alive:

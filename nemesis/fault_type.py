@@ -64,6 +64,8 @@ class FaultType:
         excuses_death: If a node ends by itself while this fault is in force, the fault is the cause; the death is
             not a finding.
         can_lose_data: It may destroy what a node had written.
+        may_fail_directory: A broker with several log directories may survive it without one of them, which it does
+            not use again before it is restarted.
         ends_uncleanly: A node that it takes down cannot stop cleanly.
         stops_cleanly: It gives a process time to stop cleanly, which may not be enough.
         exclusive: Of the faults with the same value here, a node has one at a time; empty: no limit.
@@ -89,6 +91,7 @@ class FaultType:
     is_outage: bool = False
     excuses_death: bool = False
     can_lose_data: bool = False
+    may_fail_directory: bool = False
     ends_uncleanly: bool = False
     stops_cleanly: bool = False
     exclusive: str = ""

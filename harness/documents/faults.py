@@ -93,6 +93,8 @@ _TRAITS = """
 | excuses a death | A node that ends by itself while the fault is in force suffers its effect; the death is \
 not a finding. Healing the fault starts the node again. |
 | can lose data | It may destroy what the node had written. |
+| may fail a directory | A broker with several log directories may go on without one of them, and does not use it \
+again before it is restarted. So such brokers are restarted when the fault is healed. |
 | unclean end | A node that it takes down cannot stop cleanly. |
 | exclusive | A node has at most one fault with the same word at a time. A second one does not affect it. |
 | repair | It repairs something, and needs no evidence. |
@@ -235,6 +237,7 @@ def _traits(row: FaultType) -> str:
         "outage": row.is_outage,
         "excuses a death": row.excuses_death,
         "can lose data": row.can_lose_data,
+        "may fail a directory": row.may_fail_directory,
         "unclean end": row.ends_uncleanly,
         f"exclusive: {row.exclusive}": bool(row.exclusive),
         "repair": row.is_repair,

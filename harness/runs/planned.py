@@ -9,6 +9,7 @@ from harness.contracts.system import (
     Administrable,
     FlushesInTime,
     HasElectionTimeout,
+    RestartedAfter,
     System,
     TargetLimits,
 )
@@ -18,6 +19,7 @@ from harness.simulation.randomness import RandomTree
 from nemesis.attainable import Attainable
 from nemesis.driver import OF_CONTROLLERS
 from nemesis.fault import Fault
+from nemesis.faults import FAULTS
 from nemesis.schedule import random_schedule
 
 
@@ -70,6 +72,18 @@ def _attainable(experiment: Experiment) -> Attainable:
         election_ms = system.election_timeout_ms(experiment.timings, properties)
     flush_ms = system.flush_interval_ms(properties)
     return replace(found, flush_interval_ms=flush_ms, election_timeout_ms=election_ms)
+
+
+def restarted_after(experiment: Experiment) -> frozenset[str]:
+    """Returns the faults after which nodes are restarted, as an operator would do.
+
+    A broker whose only log directory failed has ended, and is started anyway.
+    """
+    system = experiment.system_under_test
+    names = frozenset(system.restarted_after if isinstance(system, RestartedAfter) else ())
+    if experiment.cluster.log_dirs == 1:
+        return names
+    return names | {fault.name for fault in FAULTS.values() if fault.may_fail_directory}
 
 
 def _refuses_unclean(system: System) -> bool:

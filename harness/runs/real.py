@@ -27,7 +27,6 @@ from harness.contracts.system import (
     NodeFiles,
     ProgramFiles,
     RecordsMessages,
-    RestartedAfter,
     System,
 )
 from harness.contracts.violation import Violation
@@ -38,7 +37,12 @@ from harness.runs.experiment import Experiment
 from harness.runs.metrics_file import MetricsFile
 from harness.runs.node_messages import store_node_messages
 from harness.runs.phases import Phases, Progress
-from harness.runs.planned import impossible_targets, planned_faults, planned_schedule
+from harness.runs.planned import (
+    impossible_targets,
+    planned_faults,
+    planned_schedule,
+    restarted_after,
+)
 from harness.runs.promises import record_end, record_promises
 from harness.runs.replica_logs import LastReplicaStates, record_logs
 from harness.runs.result import RunResult
@@ -274,14 +278,13 @@ class _RealRun:
         )
         self.cluster = environment.make_cluster(request)
         self.injector = injectors.make_injector(self.cluster)
-        system = experiment.system_under_test
         self.nemesis = Nemesis(
             self.cluster,
             self.injector,
             lambda row: history.add("faults", row),
             RandomTree(seed).stream("selectors"),
             self.injector.events,
-            restarted_after=system.restarted_after if isinstance(system, RestartedAfter) else (),
+            restarted_after=restarted_after(experiment),
         )
         self.phases = Phases(experiment, seed, self.cluster, self.nemesis, history, progress)
         # Now, because the clients were made: a process that serves them has started.

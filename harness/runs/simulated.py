@@ -29,7 +29,7 @@ from harness.history.digest import digest_of
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import DRAWN, Experiment
 from harness.runs.phases import Phases, Progress
-from harness.runs.planned import planned_schedule
+from harness.runs.planned import planned_schedule, restarted_after
 from harness.runs.promises import record_end, record_promises
 from harness.runs.replica_logs import LastReplicaStates, record_logs
 from harness.runs.result import RunResult
@@ -197,6 +197,7 @@ class SimulatedRun:
             lambda row: history.add("faults", row),
             RandomTree(seed).stream("selectors"),
             self._events,
+            restarted_after=restarted_after(experiment),
         )
         self.nemesis.check(self.result.schedule)
         for fault in self.result.schedule:

@@ -62,6 +62,28 @@ def test_a_directory_fails_and_is_repaired() -> None:
     )
 
 
+@pytest.mark.parametrize(("name", "params"), [("io_error", {"every": 5}), ("disk_full", {})])
+@pytest.mark.parametrize("log_dirs", [1, 2])
+def test_a_broker_that_goes_on_without_a_directory_is_restarted_when_the_disk_is_repaired(
+    name: str, params: dict[str, Any], log_dirs: int
+) -> None:
+    """Otherwise its replicas there would stay offline, and the run would wait for them for good."""
+    made = experiment(
+        fault(0, name, "leader:t-1", at_ms=1000, for_ms=1500, **params),
+        cluster=ClusterConfig(log_dirs=log_dirs, flush_messages=5, segment_bytes=4096),
+    )
+    survived = 0
+    for seed in range(1, 4):
+        verdict, result = judged(made, seed)
+        assert verdict.validity is not Validity.INVALID, verdict.reasons
+        faults = result.tables["faults"].to_pylist()
+        restarts = [row["resolved"] for row in faults if row["fault"] == "restart"]
+        ended = "ended_by_itself" in json.loads(faults[0]["evidence"])
+        assert restarts == ([] if ended or log_dirs == 1 else [faults[0]["resolved"]])
+        survived += not ended and "log-directory-failed" in marks_of(result)
+    assert (survived > 0) == ((name, log_dirs) == ("io_error", 2))
+
+
 def test_a_broker_that_created_its_log_anew_gets_rid_of_the_old_one_with_the_repair() -> None:
     """As in Kafka, it would not start with two logs of one replica; an operator removes the older one."""
     made = experiment(
