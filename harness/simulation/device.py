@@ -216,11 +216,11 @@ class Device:
                 self._committed_ns = committed_ns
                 self._committed_sequence = self._sequence
         flushed_ns = self._mounted_ns + settled_ns // FLUSHER_PERIOD_NS * FLUSHER_PERIOD_NS
-        for inode in {id(inode): inode for inode in self._inodes()}.values():
-            inode.write_back_older_than(flushed_ns - DIRTY_EXPIRE_NS)
-
-    def _inodes(self) -> list[Inode]:
-        return [*self.files.values(), *self.names.values()]
+        cutoff_ns = flushed_ns - DIRTY_EXPIRE_NS
+        for names in (self.files, self.names):
+            for inode in names.values():
+                if inode.settles_at_ns <= cutoff_ns:
+                    inode.write_back_older_than(cutoff_ns)
 
     # Syncs
 

@@ -16,6 +16,8 @@ from typing import Final
 PAGE_BYTES: Final = 4096
 SECTOR_BYTES: Final = 512
 
+ALWAYS_NS: Final = -(2**63)
+NEVER_NS: Final = 2**63
 AGE_RESOLUTION_NS: Final = 1_000_000_000
 """The kernel's flusher runs every 5 s and writes pages that are 30 s old, so a second makes no difference."""
 
@@ -113,6 +115,8 @@ class Inode:
         undone: Contents before cuts that are not durable yet and may be undone.
         patches: Pages that were written back after cuts that are not durable yet.
         cut_sequence: Number of the newest cut, journalled or not.
+        settles_at_ns: The least argument with which `write_back_older_than` may change something. Whatever changes
+            the file sets it to `ALWAYS_NS`. A disk may have hundreds of files, and a sync looks at all of them.
     """
 
     __slots__ = (
@@ -126,6 +130,7 @@ class Inode:
         "holes",
         "last_sync_number",
         "patches",
+        "settles_at_ns",
         "syncs",
         "truncations",
         "undone",
@@ -145,6 +150,7 @@ class Inode:
         self.undone: tuple[UndoneCut, ...] = ()
         self.patches: tuple[Patch, ...] = ()
         self.cut_sequence = 0
+        self.settles_at_ns = ALWAYS_NS
 
     def unsynced_bytes(self) -> int:
         """Returns how many cached bytes are not known to be durable."""
@@ -177,6 +183,7 @@ class Inode:
             or any(end > size for end in self.ends)
         )
         self.cut_sequence = journal_sequence
+        self.settles_at_ns = ALWAYS_NS
         if journalled:
             for sync in self.syncs:
                 if sync.snapshot is None:
@@ -194,6 +201,7 @@ class Inode:
 
     def truncation_committed(self, journal_sequence: int, size: int) -> None:
         """Applies a size change that the journal has made durable."""
+        self.settles_at_ns = ALWAYS_NS
         self.truncations = [cut for cut in self.truncations if cut[0] != journal_sequence]
         self.undone = tuple(cut for cut in self.undone if cut.sequence > journal_sequence)
         self.patches = tuple(page for page in self.patches if page.sequence > journal_sequence)
@@ -214,6 +222,7 @@ class Inode:
         if sync.number < self.last_sync_number:
             return  # a later sync completed first and covers more
         self.last_sync_number = sync.number
+        self.settles_at_ns = ALWAYS_NS
         if sync.snapshot is None:
             # There were only appends since the beginning, and every earlier cut is committed.
             self.durable = None
@@ -252,6 +261,7 @@ class Inode:
         """Begins to write the file back up to a length, as the kernel does without an fsync."""
         if size <= self.size_on_disk and not self.truncations:
             return
+        self.settles_at_ns = ALWAYS_NS
         self.ends = (*(end for end in self.ends if end != size), size)
         if self.truncations:
             self._patch(size)
@@ -261,6 +271,7 @@ class Inode:
         known = self.size_on_disk
         end = min(len(self.data), known + -known % PAGE_BYTES)
         if end > known:
+            self.settles_at_ns = ALWAYS_NS
             self.ends = (*self.ends, end)
 
     def _patch(self, size: int) -> None:
@@ -291,6 +302,7 @@ class Inode:
     def note_age(self, now_ns: int) -> None:
         """Records the approximate age of the bytes before an append."""
         last_ns = self.appended_at_ns
+        self.settles_at_ns = ALWAYS_NS
         if self.data and (not self.ages or last_ns - self.ages[-1][0] >= AGE_RESOLUTION_NS):
             self.ages.append((last_ns, len(self.data)))
         self.appended_at_ns = now_ns
@@ -303,8 +315,16 @@ class Inode:
             self.durable_size = len(self.data)
             self.ages.clear()
             self.ends = ()
+            self.settles_at_ns = NEVER_NS
             return
         old = max((size for at, size in self.ages if at <= cutoff_ns), default=0)
         self.durable_size = max(self.durable_size, old)
         self.ages = [(at, size) for at, size in self.ages if at > cutoff_ns]
         self._forget_ends()
+        if self.ends:
+            return
+        if self.ages:
+            self.settles_at_ns = self.ages[0][0]  # the oldest
+        else:
+            is_durable = self.durable_size == len(self.data)
+            self.settles_at_ns = NEVER_NS if is_durable else self.appended_at_ns

@@ -14,11 +14,14 @@ from nemesis.faults import FAULT_NAMES
 from nemesis.hosts.capabilities import OF_DIRECTORIES
 from nemesis.message_rules import OF_MESSAGES
 from results.history_files import read_tables
+from tests.kafka_jars import kafka_or_skip
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXAMPLE = EXAMPLES / "every-fault.toml"
 ON_MESSAGES = EXAMPLES / "faults-on-messages.toml"
 """Only systems with fault points allow these."""
+OF_KAFKA = EXAMPLES / "faults-on-messages-of-kafka.toml"
+KAFKA = "4.0.2"
 
 
 def test_the_example_has_every_fault_that_every_system_allows() -> None:
@@ -32,9 +35,11 @@ def test_the_example_has_every_fault_that_every_system_allows() -> None:
     }
 
 
-def test_the_example_on_messages_has_every_fault_on_messages() -> None:
+def test_the_examples_on_messages_have_every_fault_on_messages() -> None:
     scheduled = {fault.fault for fault in experiments.load(ON_MESSAGES).schedule}
     assert scheduled == {*OF_MESSAGES, "pause", "kill"}
+    scheduled = {fault.fault for fault in experiments.load(OF_KAFKA).schedule}
+    assert scheduled == {*OF_MESSAGES, "kill"}
 
 
 def run_once(
@@ -55,6 +60,7 @@ def run_once(
         "--results",
         str(results),
     ]
+    words += ["--system", f"apache-kafka:{KAFKA}"] if example == OF_KAFKA else []
     code = main(words)
     output = json.loads(capsys.readouterr().out)
     others = [reason for reason in output["reasons"] if not reason.endswith("never took effect")]
@@ -74,12 +80,14 @@ def had_no_file(row: dict[str, Any]) -> bool:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)  # of up to three runs on a busy machine
 @pytest.mark.long  # two minutes, during which no other test can use containers
-@pytest.mark.parametrize("example", [EXAMPLE, ON_MESSAGES], ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", [EXAMPLE, ON_MESSAGES, OF_KAFKA], ids=lambda path: path.stem)
 def test_every_fault_takes_effect_in_containers(
     engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], example: Path
 ) -> None:
     # On a busy machine a broker may come back so late that the next fault finds no target. Such a fault
     # says so, and the run is repeated for it; a fault that found a target must take effect at once.
+    if example == OF_KAFKA:
+        kafka_or_skip(KAFKA)
     without_target: set[str] = set()
     for attempt in range(3):
         rows = run_once(example, tmp_path / str(attempt), capsys)

@@ -77,3 +77,20 @@ def test_clocks_of_brokers_and_controllers_move_on_hosts(
         assert row["took_effect"], row
         assert {name[0] for name in row["resolved"]} == {"b", "c"}, row
     assert output["environment"]["left_behind"] == []
+
+
+def test_the_proxies_change_messages_on_hosts(
+    hosts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Several nodes of one host, each with its proxy; the hosts have only what the harness copied."""
+    kafka_or_skip("4.0.2")
+    example = Path(__file__).parents[2] / "examples" / "faults-on-messages-of-kafka.toml"
+    words = ("run", example, "--on", "ssh", "--hosts", hosts, "--system", "apache-kafka:4.0.2")
+    code, output = call(capsys, tmp_path / "runs", *words, "--seed", "1")
+    assert (code, output["verdict"]) == (0, "valid"), output["reasons"]
+    assert output["environment"]["left_behind"] == []
+    rows = read_tables(Path(output["directory"]))["faults"].to_pylist()
+    assert {row["fault_id"]: row["took_effect"] for row in rows} == dict.fromkeys(
+        (row["fault_id"] for row in rows), True
+    )
+    assert len(rows) == 8

@@ -4,12 +4,13 @@ All of it was observed on real ext4 and xfs: tests/containers/test_disk_calibrat
 """
 
 import asyncio
+import random
 from collections.abc import Callable
 
 import pytest
 
 from harness.simulation.disk import SimDisk
-from harness.simulation.inode import PAGE_BYTES
+from harness.simulation.inode import ALWAYS_NS, PAGE_BYTES
 from harness.simulation.power_cut import MODES
 from tests.simulation.sim_disks import JOURNALLING, PROFILES, content, cut, disk_of
 from tests.simulation.sim_helpers import S, call, pair
@@ -268,3 +269,56 @@ def test_an_early_write_back_never_changes_what_lose_all_leaves_or_what_is_durab
     disk.truncate("g", 13_500)
     assert content(disk)["g"] == OLD + NEW[:500]
     assert cut(disk) == {"f": OLD}
+
+
+def _random_steps(disk: SimDisk, seed: int, *, looks_at_all: bool) -> list[object]:
+    """Does random things to a disk, with pauses; returns what every file is like after each of them."""
+    stream = random.Random(seed)
+    world = disk.timeline
+    seen: list[object] = []
+    for _ in range(60):
+        names = sorted(disk.files)
+        name = stream.choice([*names, "a", "b", "c/d"])
+        step = stream.choice(
+            ("append", "append", "fsync", "fsync_dir", "truncate", "move", "wait", "remove")
+        )
+        if step == "append":
+            disk.append(name, bytes(stream.choice((1, 700, 9000))))
+        elif step == "wait":
+            world.run_for(stream.choice((10**8, 2 * 10**9, 17 * 10**9, 40 * 10**9)))
+        elif step == "fsync_dir":
+            disk.fsync_dir("")
+        elif name not in names:
+            continue
+        elif step == "fsync":
+            disk.fsync_blocking(name)
+        elif step == "truncate":
+            disk.truncate(name, stream.randrange(len(disk.peek(name)) + 1))
+        elif step == "move":
+            disk.replace(name, stream.choice(("a", "b", "e")))
+        else:
+            disk.remove(name)
+        if looks_at_all:
+            for inode in (*disk.files.values(), *disk.names.values()):
+                inode.settles_at_ns = ALWAYS_NS
+        disk.settle()
+        seen += [
+            (name, one.durable_size, one.durable, one.ends, *one.ages, *one.truncations)
+            for files in (disk.files, disk.names)
+            for name, one in sorted(files.items())
+        ]
+    return seen
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_files_that_the_kernel_has_nothing_to_do_for_can_be_left_out(profile: str) -> None:
+    kept = 0
+    for seed in range(120):
+        disks = [disk_of(profile, background=True, seed=seed) for _ in range(2)]
+        whole, left_out = (
+            _random_steps(disk, seed, looks_at_all=all_of_them)
+            for disk, all_of_them in zip(disks, (True, False), strict=True)
+        )
+        assert whole == left_out, seed
+        kept += sum(one.settles_at_ns != ALWAYS_NS for one in disks[1].files.values())
+    assert kept > 50
