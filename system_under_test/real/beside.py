@@ -27,8 +27,10 @@ def main(arguments: list[str]) -> None:
 
         try:
             serve(Path(proxy_file))
+        except OSError as error:
+            print(f"laststand: the proxy before this node has ended: {error}", file=sys.stderr)
         finally:
-            # Nobody can reach a program without its proxy; standard error says why there is none.
+            # Nobody can reach a program without its proxy.
             os.kill(parent, signal.SIGKILL)
     os.execvp(command[0], command)
 

@@ -490,6 +490,31 @@ def test_the_program_has_the_pid_and_the_proxy_ends_with_it(tmp_path: Path) -> N
     assert (event["node"], event["event"], event["version"]) == ("b1", "fault-point", 4)
 
 
+def test_a_program_whose_proxy_cannot_listen_ends_and_says_why(tmp_path: Path) -> None:
+    data = {
+        "name": "b1",
+        "listen": "203.0.113.1:9",  # an address for documents, which no host has
+        "program": f"{HOST}:9",
+        "nodes": {},
+        "unseen": [],
+        "fault_point": "fault-point.json",
+        "events": "events.jsonl",
+    }
+    (tmp_path / "proxy.json").write_text(json.dumps(data))
+    program = "from system_under_test.real import beside, proxy; proxy.LISTEN_LIMIT_S = 0.1; "
+    words = [str(tmp_path / "proxy.json"), "sleep", "600"]
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{program}beside.main({words!r})"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == -signal.SIGKILL
+    assert ended.stderr.startswith("laststand: the proxy before this node has ended: ")
+    assert "203.0.113.1" in ended.stderr
+
+
 def listens(port: int) -> bool:
     try:
         socket.create_connection((HOST, port), timeout=5).close()
