@@ -234,9 +234,10 @@ def test_only_messages_and_fsyncs_that_are_watched_are_reported(tmp_path: Path) 
         bench.point.sync_began()
         await bench.write(watches=[["sent", "FetchRequest"], ["received", "FetchResponse"]])
         bench.point.sync_began()
-        bench.point.client_sent(NODES["b2"], FETCH)
-        bench.point.client_received(NODES["b2"], FETCHED)
-        bench.point.client_sent("127.0.0.1:9", FETCH)  # nobody of this cluster
+        fetch, fetched = (type(name, (), {})() for name in (FETCH, FETCHED))
+        bench.point.client_sent(NODES["b2"], fetch)
+        bench.point.client_received(NODES["b2"], fetched)
+        bench.point.client_sent("127.0.0.1:9", fetch)  # nobody of this cluster
         # What a node sent, it has reported itself; a client reports nothing.
         bench.takes(Passage(FETCH))
         bench.takes(Passage(FETCH, source="app"))
