@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 from kafka_tools import LIMIT_S, Tools, tools_or_skip
-from wire_helpers import SharedCluster, ask, new_name
+from wire_helpers import SharedCluster, ask, eventually, new_name
 
 from system_under_test.group.records import offsets_partition
-from system_under_test.protocol.messages import consumer_group_describe_request
+from system_under_test.protocol.messages import (
+    consumer_group_describe_request,
+    find_coordinator_request,
+)
 
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 
@@ -97,11 +100,23 @@ def produced(cluster: SharedCluster, topic: str, partitions: int) -> None:
     assert producer.flush(60) == 0
 
 
+def coordinator(cluster: SharedCluster, group: str) -> str:
+    """Returns the name of the broker that coordinates a group."""
+    request = find_coordinator_request.FindCoordinatorRequest(key_type=0, coordinator_keys=(group,))
+
+    def found() -> str | None:
+        (one,) = cluster.ask_any(request).coordinators
+        names = [name for name in cluster.brokers if cluster.address(name).endswith(f":{one.port}")]
+        return names[0] if one.error_code == 0 and names else None
+
+    return str(eventually(found, what="a coordinator"))
+
+
 def description(cluster: SharedCluster, group: str) -> Any:
     request = consumer_group_describe_request.ConsumerGroupDescribeRequest(
         group_ids=(group,), include_authorized_operations=False
     )
-    return ask(cluster.address(cluster.coordinator(group)), request).groups[0]
+    return ask(cluster.address(coordinator(cluster, group)), request).groups[0]
 
 
 # --- librdkafka -----------------------------------------------------------------------------------------
@@ -136,7 +151,7 @@ def test_a_group_outlives_its_coordinator(cluster: SharedCluster, consumers: Con
     consumers.until_shared(2, 2)
     consumers.until(lambda: description(cluster, consumers.group).group_state == "Stable", "stable")
     epoch = description(cluster, consumers.group).group_epoch
-    cluster.kill(cluster.coordinator(consumers.group))
+    cluster.kill(coordinator(cluster, consumers.group))
     produced(cluster, topic, 4)
     consumers.until(lambda: len(consumers.seen) == RECORDS, "all records")
     assert sorted(map(len, consumers.shares())) == [2, 2]
@@ -273,7 +288,7 @@ def test_the_tools_show_a_consumer_group_and_read_its_records(
     assert consumers.group in listed
     # Kafka's own decoder reads the records of the group.
     index = offsets_partition(consumers.group, partition_count(cluster))
-    broker = cluster.coordinator(consumers.group)
+    broker = coordinator(cluster, consumers.group)
     folder = cluster.local.directory / broker
     log = sorted(folder.rglob(f"__consumer_offsets-{index}/*.log"))[-1]
     dumped = tools.run("dump-log", "--files", str(log), "--offsets-decoder")

@@ -16,7 +16,6 @@ from nemesis.local import processes
 from system_under_test.protocol.messages import (
     create_topics_request,
     delete_topics_request,
-    find_coordinator_request,
     metadata_request,
     millis,
 )
@@ -282,19 +281,6 @@ class SharedCluster:
             what=f"{topic}-{partition} has a leader",
         )
         return f"b{leader}"
-
-    def coordinator(self, group: str) -> str:
-        """Returns the name of the broker that coordinates a group."""
-        request = find_coordinator_request.FindCoordinatorRequest(
-            key_type=0, coordinator_keys=(group,)
-        )
-
-        def found() -> str | None:
-            (one,) = self.ask_any(request).coordinators
-            names = [name for name in self.brokers if self.address(name).endswith(f":{one.port}")]
-            return names[0] if one.error_code == 0 and names else None
-
-        return str(eventually(found, what="a coordinator"))
 
     def wait_for_isr(self, topic: str, size: int, partition: int = 0) -> None:
         """Waits until a partition has that many in-sync replicas."""
