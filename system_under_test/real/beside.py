@@ -2,9 +2,8 @@
 
     python -m system_under_test.real.beside PROXY_FILE PROGRAM [ARGUMENT ...]
 
-The program takes the place of this process, so it has the pid that the starting process knows: whoever ends or
-pauses that, ends or pauses the program. The proxy (`proxy.py`) is its child and ends with it. A pause of the
-program does not stop the proxy, as it does not stop a kernel.
+The program takes the place of this process and has its pid, so that signals reach the program. The proxy
+(`proxy.py`) is its child and ends with it. A pause of the program does not stop the proxy.
 """
 
 import ctypes

@@ -18,9 +18,7 @@ connection is closed, so is the other, and if one reads slowly, the other writes
 import asyncio
 import contextlib
 import json
-import os
 import re
-import time
 from collections import deque
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
@@ -34,8 +32,8 @@ from system_under_test.protocol.frames import (
     request_head,
     sized,
 )
-from system_under_test.real.events import format_event
 from system_under_test.real.fault_point import FaultPoint
+from system_under_test.real.observer import EventLog
 
 FRAME_BYTES_MAX = 100 << 20
 """Kafka's `socket.request.max.bytes` is as large; responses stay below it."""
@@ -57,15 +55,9 @@ def serve(path: Path) -> None:
 
 
 async def _serve(data: Mapping[str, Any], directory: Path) -> None:
-    log = os.open(directory / data["events"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     name = data["name"]
-
-    def report(event: str, **fields: Any) -> None:
-        # A full disk must not stop the node.
-        with contextlib.suppress(OSError):
-            os.write(log, format_event(time.monotonic_ns(), name, event, fields))
-
-    faults = FaultPoint(directory / data["fault_point"], name, report, is_alone=True)
+    events = EventLog(directory / data["events"], name)
+    faults = FaultPoint(directory / data["fault_point"], name, events.report, is_alone=True)
     proxy = Proxy(data, faults)
     await proxy.listen()
     faults.start()
@@ -218,7 +210,7 @@ class Connection:
 
     async def _leaves(self, head: RequestHead) -> bool:
         """Applies the rules to a response; returns whether it may leave, when it may."""
-        passage = Response(self, head)
+        passage = Passage(self, head, is_request=False)
         outcome = await passage.outcome if self.proxy.faults.takes(passage) else GO
         if outcome == LOSE:
             self.abort()
@@ -226,7 +218,7 @@ class Connection:
 
 
 class Passage:
-    """A message on its way. Implements the common part of `fault_point.Passage`. Mutable: its outcome."""
+    """A response, or the common part of a request. Implements `fault_point.Passage`. Mutable: its outcome."""
 
     def __init__(self, connection: Connection, head: RequestHead, *, is_request: bool) -> None:
         sender = connection.proxy.sender(head.client_id)
@@ -287,13 +279,6 @@ class Request(Passage):
     def answer(self, response: Any) -> None:
         """Responds to it with a frame; the program never sees it."""
         self._end(response)
-
-
-class Response(Passage):
-    """A response that is about to leave."""
-
-    def __init__(self, connection: Connection, head: RequestHead) -> None:
-        super().__init__(connection, head, is_request=False)
 
 
 async def _send_copy(program: tuple[str, int], frame: bytes) -> None:

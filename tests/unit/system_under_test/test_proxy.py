@@ -347,8 +347,8 @@ def test_a_message_is_overtaken_by_one_of_another_connection(tmp_path: Path) -> 
 
 def test_messages_are_reported_with_the_names_of_their_nodes(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
-        asked = [[event, name] for event in ("sent", "received") for name in ("FetchRequest",)]
-        await bench.write(rule("hold"), watches=[*asked, ["received", "FetchResponse"]])
+        requests = [[event, "FetchRequest"] for event in ("sent", "received")]
+        await bench.write(rule("hold"), watches=[*requests, ["received", "FetchResponse"]])
         client = await bench.client()
         client.send(request(FETCH, 1, "raft-client-11"), request(FETCH, 2, "observer"))
         await client.get()
