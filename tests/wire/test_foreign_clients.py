@@ -75,7 +75,7 @@ def test_every_record_is_written_and_read_once_and_in_order_over_a_kill_and_a_fa
         for partition in range(len(cluster.describe(name))):
             cluster.wait_for_isr(name, 3, partition)
     victim = cluster.leader(topic)
-    consumer = client.start("consume", cluster.bootstrap, topic, group, str(COUNT - COUNT // 2))
+    consumer = client.start("consume", cluster.bootstrap, topic, group, str(COUNT - len(first)))
     eventually(lambda: consumer.has_printed(1), what="the second consumer has begun")
     cluster.kill(victim)
     read = first + consumer.finish()

@@ -14,6 +14,11 @@ const LIMIT_MS = 180_000
 const PACE_MS = 10
 const BATCH = 10
 const RETRY = { initialRetryTime: 100, maxRetryTime: 1000, retries: 150 }
+// A consumer looks for its coordinator only when it joins again, and it joins again when it has no attempts left.
+const CONSUMER_RETRY = { ...RETRY, retries: 5, restartOnFailure: async () => true }
+const SESSION_MS = 6000
+const FETCH_WAIT_MS = 200
+const SETTLED_FETCHES = 12
 
 const show = value => process.stdout.write(`${JSON.stringify(value)}\n`)
 const pause = ms => new Promise(resolve => setTimeout(resolve, ms))
@@ -86,7 +91,13 @@ async function produce(kafka, topic, count) {
 }
 
 async function consume(kafka, topic, groupId, count) {
-  const consumer = kafka.consumer({ groupId, retry: RETRY, heartbeatInterval: 300 })
+  const consumer = kafka.consumer({
+    groupId,
+    retry: CONSUMER_RETRY,
+    sessionTimeout: SESSION_MS,
+    heartbeatInterval: 300,
+    maxWaitTimeInMs: FETCH_WAIT_MS,
+  })
   await consumer.connect()
   await consumer.subscribe({ topic, fromBeginning: true })
   let read = 0
@@ -94,22 +105,43 @@ async function consume(kafka, topic, groupId, count) {
   const finished = new Promise(resolve => {
     finish = resolve
   })
+  // By partition, the record whose commit has no response yet.
+  const pending = new Map()
+  const committed = partition => {
+    show(pending.get(partition))
+    pending.delete(partition)
+    read += 1
+    if (read === count) {
+      finish()
+    }
+  }
   await consumer.run({
     autoCommit: false,
     eachMessage: async ({ partition, message }) => {
+      const offset = Number(message.offset)
+      // Only the response was lost, if the group goes on behind that record.
+      if (pending.get(partition)?.offset < offset) {
+        committed(partition)
+      }
       if (read >= count) {
         return
       }
-      const next = (BigInt(message.offset) + 1n).toString()
-      await consumer.commitOffsets([{ topic, partition, offset: next }])
-      show({ partition, offset: Number(message.offset), value: Number(message.value.toString()) })
-      read += 1
-      if (read === count) {
-        finish()
-      }
+      pending.set(partition, { partition, offset, value: Number(message.value.toString()) })
+      await consumer.commitOffsets([{ topic, partition, offset: String(offset + 1) }])
+      committed(partition)
     },
   })
   await finished
+  // KafkaJS 2.2.4 never stops if it is told to while it learns of new leaders, which fetches make it do.
+  let fetches = 0
+  await new Promise(resolve => {
+    consumer.on(consumer.events.FETCH, () => {
+      fetches += 1
+      if (fetches === SETTLED_FETCHES) {
+        resolve()
+      }
+    })
+  })
   await consumer.disconnect()
 }
 
