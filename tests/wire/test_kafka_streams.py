@@ -126,7 +126,8 @@ def test_a_word_count_counts_every_word_once_over_the_end_of_a_broker_and_of_the
             within_s=LIMIT_S,
             what="everything is counted",
         )
-        assert second.finish()[-1] == "closed=true"
+        # Its last state is printed by another thread, before or after this.
+        assert "closed=true" in second.finish()
     counts.total()
     counts.close()
     assert {word: values[-1] for word, values in counts.values.items()} == expected
