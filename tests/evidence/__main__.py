@@ -8,6 +8,7 @@ cases of earlier texts are counted on their own.
 
 import argparse
 import multiprocessing
+import signal
 import sys
 import time
 from collections import Counter
@@ -16,6 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from rich.console import Console
 from rich.table import Table
 
+from harness.campaigns.forked import end_with_parent
 from tests.evidence.cases import UNTESTED
 from tests.evidence.kinds import KINDS, judge
 from tests.evidence.ledger import Entry, add, digest, entries
@@ -42,7 +44,8 @@ def gather(kind_id: str, count: int, jobs: int = 1) -> int:
     start = max((one.stop for one in entries() if one.kind == kind_id), default=0)
     firsts = range(start, start + count, kind.chunk)
     sizes = [min(kind.chunk, start + count - first) for first in firsts]
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, end_with_parent, (signal.SIGKILL,)) as pool:
         chunks = pool.map(judge, [kind_id] * len(sizes), firsts, sizes)
         # In the order of the cases, so that what an interruption leaves has no gaps.
         for first, size, cases in zip(firsts, sizes, chunks, strict=True):
