@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.kernels.compose import judge_run
+from checkers.compaction import as_not_compacted
+from checkers.kernels.compose import judge_run, valid_partitions
 from checkers.kernels.history import I64, OFFSET_MAX
 from checkers.kernels.levels import levels_of
 from harness.contracts.run_context import RunContext
@@ -46,7 +47,9 @@ def judge_with_final_reads(tables: Mapping[str, pa.Table], context: RunContext) 
     Raises:
         HistoryError: A row cannot be.
     """
-    verdict = judge_run(tables, context)
+    if context.compacted:
+        valid_partitions(tables, context)
+    verdict = judge_run(*as_not_compacted(tables, context))
     return at_best_unknown(verdict, disagreements(tables, context.clock_error_ns))
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from checkers.compaction import as_not_compacted
 from checkers.final_reads import at_best_unknown, disagreement
 from checkers.jobs.in_process import InProcess
 from checkers.jobs.stored import (
@@ -210,7 +211,7 @@ def _judge_journal(task: Task, context: RunContext) -> list[Row]:
 def _row(
     run: int, topic: str, partition: int, tables: Mapping[str, pa.Table], context: RunContext
 ) -> Row:
-    judgement = judge_partition_safely(topic, partition, tables, context)
+    judgement = judge_partition_safely(topic, partition, *as_not_compacted(tables, context))
     row: Row = {"run": run, "judgement": judgement_to_json(judgement), "acked_during": 0}
     operations = tables.get("operations")
     if operations is not None:

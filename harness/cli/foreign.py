@@ -44,6 +44,7 @@ def check_file(options: argparse.Namespace, path: Path, *, acks: int | None) -> 
                 acks=acks,
                 sparse=options.sparse,
                 at_least_once=options.at_least_once,
+                compacted=options.compacted,
                 log_start_offset=options.log_start_offset,
             ),
         )

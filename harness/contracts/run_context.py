@@ -47,6 +47,7 @@ class RunContext:
         ended_ns: When the run ended, if its record shows what happened until then; otherwise None.
         stuck_after_ms: How long after `healed_ns` a partition may take to make progress (anomaly `stuck`); 0 if
             the system promises nothing.
+        compacted: Whether a cleaner removes a record after a later one of its key was committed.
         sparse_offsets: Whether offsets may be missing from a log; not in our own runs.
         log_ends_recorded: Whether log ends were observed; our own clients always ask for them.
         at_least_once: Whether producers sent an append again after a timeout, without idempotence; our own do not.
@@ -68,6 +69,7 @@ class RunContext:
     healed_ns: int | None = None
     ended_ns: int | None = None
     stuck_after_ms: int = 0
+    compacted: bool = False
     sparse_offsets: bool = False
     log_ends_recorded: bool = True
     at_least_once: bool = False

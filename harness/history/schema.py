@@ -401,6 +401,11 @@ RUN_FACTS = pa.schema(
             _I64,
             "how long a partition may take from healed_ns on until it makes progress; 0 if nothing is promised",
         ),
+        _field(
+            "compacted",
+            _BOOL,
+            "whether the cleaner removes a record after a later one of its key was committed",
+        ),
     ]
 )
 
@@ -508,9 +513,10 @@ COLUMNS_ADDED_IN: dict[tuple[str, str], int] = {
     ("run_facts", "healed_ns"): 6,
     ("run_facts", "ended_ns"): 6,
     ("run_facts", "stuck_after_ms"): 6,
+    ("run_facts", "compacted"): 9,
 }
 """The history format that a column belongs to from on. In histories of older formats its lists are empty, its
-nullable values null and its other numbers 0."""
+nullable values null, its other numbers 0 and its other truth values false."""
 
 
 def schema_in(version: int, table: str) -> pa.Schema:
@@ -538,7 +544,7 @@ def with_added_columns(
         is_wanted = columns is None or field.name in columns
         if is_wanted and rows.schema.get_field_index(field.name) < 0:
             absent: Any = None if field.nullable else [] if pa.types.is_list(field.type) else 0
-            empty = pa.array([absent] * rows.num_rows, type=field.type)
+            empty = pa.array([absent] * rows.num_rows).cast(field.type)
             rows = rows.add_column(min(index, rows.num_columns), field, empty)
     return rows
 

@@ -6,6 +6,7 @@ both a violation and its absence could rest on that line.
 """
 
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from checkers.kernels.evidence import Evidence
 from checkers.kernels.levels import BROKEN, UNKNOWN
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Anomaly, Validity, Verdict, Witness
+from harness.errors import HistoryError
 from harness.history.foreign.events import OK
 from harness.history.foreign.log_tables import Contradiction, LogHistory
 from harness.history.foreign.read import Declaration, ForeignHistory, Workload
@@ -65,6 +67,8 @@ def judge_foreign(history: ForeignHistory, options: JudgeOptions | None = None) 
     """
     options = options or JudgeOptions()
     if history.log is not None:
+        if history.declaration.compacted:
+            _refuse_records_without_key(history.path, history.log)
         verdict = _judge_log(history.log, history.declaration)
         model, named = str(Workload.LOG), _named(verdict, history.log)
     elif history.workload == Workload.LIST_APPEND:
@@ -96,6 +100,17 @@ def foreign_summary(history: ForeignHistory, judged: ForeignVerdict) -> dict[str
     }
 
 
+def _refuse_records_without_key(path: Path, log: LogHistory) -> None:
+    operations = log.tables["operations"]
+    without = operations.filter((pc.field("kind") == "append") & (pc.field("key") == ""))
+    if without.num_rows:
+        number = without.column("op_index")[0].as_py()
+        raise HistoryError(
+            f"{path}, line {log.lines[number]}: an append has no key, but the topic is declared as compacted;"
+            " state the keys of all appends, or leave out --compacted"
+        )
+
+
 def _unless_vacuous(verdict: Verdict, history: ForeignHistory) -> Verdict:
     """Returns the verdict, unknown instead of valid if nothing was tested."""
     if verdict.validity != Validity.VALID or any(one.outcome == OK for one in history.operations):
@@ -115,6 +130,7 @@ def _judge_log(log: LogHistory, declared: Declaration) -> Verdict:
         log_start_offset=declared.log_start_offset,
         sparse_offsets=declared.sparse,
         at_least_once=declared.at_least_once,
+        compacted=declared.compacted,
         log_ends_recorded=log.tables["end_offsets_seen"].num_rows > 0,
     )
     verdict = judge_with_final_reads(log.tables, context)

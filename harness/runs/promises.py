@@ -11,6 +11,7 @@ from harness.contracts.system import HasElectionTimeout, Promises
 from harness.contracts.workload import HasCheckers
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
+from harness.systems.properties import is_compacted
 
 HARNESS_DIED = "the harness died before the run was over"
 STUCK_TIMEOUTS = 10
@@ -46,6 +47,7 @@ def promised_context(experiment: Experiment) -> RunContext:
         acked_during_faults_min=0 if experiment.scenario or topic.replication_factor == 1 else 1,
         recovery_max_ms=experiment.recovery_max_ms,
         stuck_after_ms=_stuck_after_ms(experiment),
+        compacted=is_compacted(experiment.properties),
         final_phase_complete=False,
         incomplete_reason=HARNESS_DIED,
     )

@@ -25,6 +25,7 @@ from system_under_test.log.recovery import LoadedLog, load_segments
 from system_under_test.log.segment import Segment
 from system_under_test.log.segment_list import SegmentList
 from system_under_test.log.verified import VerifiedBatches
+from system_under_test.protocol.batch_rewrite import filler_from, is_filler
 from system_under_test.protocol.control_records import marker_in
 from system_under_test.protocol.record_batch import BatchHeader, BatchSpan, spans
 from system_under_test.rules import ALL_RULES, Rules
@@ -279,6 +280,10 @@ class Log:
             return AppendInfo(first_offset, first_offset - 1, 0, 0)
         if found[0].base_offset < next_offset and self._starts_inside(found[0]):
             return self._append_from_inside(batches, found[0].base_offset)
+        if is_filler(found[0]) and found[0].base_offset < next_offset < found[0].end_offset:
+            # The leader's cleaner removed batches on both sides of this log's end, and covered them with one.
+            covering = filler_from(next_offset, found[0])
+            return self.append_as_follower(covering + batches[found[0].size_bytes :])
         placed = []
         epoch = self.epochs.latest_epoch
         new_epochs = []
@@ -307,8 +312,7 @@ class Log:
         """Whether the log is empty and starts inside of a batch, as the log it is copied from does (RET-3)."""
         end_offset = self.log_end_offset
         return (
-            self.log_start_offset == end_offset
-            and span.base_offset < end_offset < span.base_offset + span.offset_count
+            self.log_start_offset == end_offset and span.base_offset < end_offset < span.end_offset
         )
 
     def _append_from_inside(self, batches: bytes, base_offset: int) -> AppendInfo:

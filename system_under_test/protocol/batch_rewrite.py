@@ -18,6 +18,7 @@ from system_under_test.protocol.record_batch import (
     HEADER_BYTES,
     MAGIC,
     BatchHeader,
+    BatchSpan,
     CorruptBatchError,
     Record,
     decode_records,
@@ -109,7 +110,12 @@ def filler(base_offset: int, offset_count: int, leader_epoch: int) -> bytes:
     )
 
 
-def is_filler(header: BatchHeader) -> bool:
+def filler_from(offset: int, span: BatchSpan) -> bytes:
+    """Returns the part of a batch without records that begins at an offset inside of it."""
+    return filler(offset, span.end_offset - offset, span.leader_epoch)
+
+
+def is_filler(header: BatchHeader | BatchSpan) -> bool:
     """Whether a batch only covers offsets."""
     return not header.record_count and header.producer_id < 0
 

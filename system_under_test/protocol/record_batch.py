@@ -114,6 +114,11 @@ class BatchSpan(NamedTuple):
     offset_count: int
 
     @property
+    def end_offset(self) -> int:
+        """The first offset behind the batch."""
+        return self.base_offset + self.offset_count
+
+    @property
     def is_control(self) -> bool:
         """Whether the records are for the protocol and not for consumers."""
         return bool(self.attributes & _CONTROL_BIT)

@@ -32,6 +32,7 @@ FILE_OPTIONS = (
     "acks",
     "sparse",
     "at_least_once",
+    "compacted",
     "log_start_offset",
 )
 """Options that are for files only."""
@@ -93,6 +94,13 @@ def add_parser(commands: Subcommands) -> None:
         default=None,
         help="allow, or forbid, that a record in a file is in the log twice, as after a retry without idempotence "
         "(default: what its first line declares, otherwise forbidden)",
+    )
+    parser.add_argument(
+        "--compacted",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="allow, or forbid, that a record in a file is removed once there is a later one of its key (default: "
+        "what its first line declares, otherwise forbidden)",
     )
     parser.add_argument(
         "--log-start-offset",

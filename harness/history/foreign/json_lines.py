@@ -85,6 +85,12 @@ class HistoryLine(
             description="Whether producers of a log without idempotence sent an append again after a timeout."
         ),
     ] = False
+    compacted: Annotated[
+        bool,
+        Meta(
+            description="Whether a cleaner removes a record of a log after a later one of its key was committed."
+        ),
+    ] = False
     log_start_offset: Annotated[
         int, Meta(ge=0, le=OFFSET_MAX, description="First offset that must still be there.")
     ] = 0

@@ -59,6 +59,7 @@ class Declaration:
         acks: What producers of a log requested, where an append does not state it.
         sparse: Whether offsets of a log may be missing.
         at_least_once: Whether producers of a log sent an append again after a timeout, without idempotence.
+        compacted: Whether a cleaner removes a record after a later one of its key was committed.
         log_start_offset: First offset that must still be there.
         clock_error_ns: Largest difference between two clocks.
         final_reads_complete: Whether the final reads ended as planned.
@@ -68,6 +69,7 @@ class Declaration:
     acks: int = -1
     sparse: bool = False
     at_least_once: bool = False
+    compacted: bool = False
     log_start_offset: int = 0
     clock_error_ns: int = 0
     final_reads_complete: bool = True
@@ -78,12 +80,13 @@ class Stated:
     """What a user states about a log instead of its file; None leaves it to the file.
 
     Attributes:
-        acks, sparse, at_least_once, log_start_offset: See `Declaration`.
+        acks, sparse, at_least_once, compacted, log_start_offset: See `Declaration`.
     """
 
     acks: int | None = None
     sparse: bool | None = None
     at_least_once: bool | None = None
+    compacted: bool | None = None
     log_start_offset: int | None = None
 
     def over(self, declared: Declaration) -> Declaration:
@@ -235,6 +238,7 @@ def _declared(line: json_lines.HistoryLine, model: str) -> Declaration:
         acks=line.acks,
         sparse=line.sparse,
         at_least_once=line.at_least_once,
+        compacted=line.compacted,
         log_start_offset=line.log_start_offset,
         clock_error_ns=line.clock_error_ns,
         final_reads_complete=line.final_reads_complete,

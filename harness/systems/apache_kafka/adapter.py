@@ -39,6 +39,7 @@ from harness.systems.apache_kafka.java import find_kafka_java, mounted_paths
 from harness.systems.apache_kafka.request_log import MESSAGE_FILES, OBSERVER
 from harness.systems.apache_kafka.versions import Version
 from harness.systems.preload import library as preload
+from harness.systems.properties import RUN_PROPERTIES, refuse_misleading_properties
 
 LOG_DIRS = ("data", "data2", "data3", "data4")
 """Names of the log directories below a node's data directory; a broker has the first of them, a controller one."""
@@ -63,6 +64,7 @@ class ApacheKafka:
     brokers_max = 10
     log_dirs_max = len(LOG_DIRS)
     time_scale = 4.0
+    run_properties = RUN_PROPERTIES
     timings = tuple(properties.TIMINGS)
     message_files = MESSAGE_FILES
     records_messages_by_default = False
@@ -90,6 +92,7 @@ class ApacheKafka:
     def check_properties(self, given: Mapping[str, str]) -> None:
         """Raises `UsageError` if a property cannot be set by an experiment."""
         properties.refuse_own_properties(given)
+        refuse_misleading_properties(given)
 
     # -- HasElectionTimeout
 

@@ -29,6 +29,7 @@ from harness.contracts.system import (
 )
 from harness.contracts.violation import Violation
 from harness.errors import UsageError
+from harness.systems.properties import RUN_PROPERTIES, refuse_misleading_properties
 from harness.systems.reference.message_log import MESSAGE_FILES
 from harness.systems.reference.node_files import FAULT_POINT_FILE, NODE_FILE, node_toml
 from system_under_test.config import (
@@ -50,25 +51,6 @@ from system_under_test.whole_refusals import WHOLLY_REFUSABLE
 
 CONFIG_KEYS = (MIN_ISR_CONFIG, UNCLEAN_ELECTION_CONFIG)
 """The settings that a running cluster can change."""
-
-
-RUN_PROPERTIES = {"log.retention.ms": "-1"}
-"""What runs set: a stepped clock makes records a week old, and their deletion would look like a loss."""
-_DELETES = "retention deletes records, and the checkers would report them as lost"
-REFUSED_PROPERTIES = {
-    "log.cleanup.policy": "the cleaner removes records, and the checkers would report them as lost",
-    "log.retention.bytes": _DELETES,
-    "log.retention.hours": _DELETES,
-    "log.retention.minutes": _DELETES,
-    "log.retention.ms": _DELETES,
-    "min.insync.replicas": "the verdict follows from topic.min_insync_replicas; set that instead",
-    "offsets.topic.replication.factor": "the verdict on groups assumes three replicas of their offsets",
-    "unclean.leader.election.enable": (
-        "the verdict follows from cluster.unclean_leader_election; set that instead"
-    ),
-}
-"""Properties that an experiment cannot set, and why. The record of a run has one log start for all partitions,
-and no place for records that were removed on purpose. Its promises are read from the experiment's other keys."""
 
 
 DRAWN_TIMEOUTS = (
@@ -152,9 +134,7 @@ class ReferenceSystem:
 
     def check_properties(self, properties: Mapping[str, str]) -> None:
         """Raises `UsageError` if a property cannot be set by an experiment."""
-        for name in properties:
-            if name in REFUSED_PROPERTIES:
-                raise UsageError(f"properties cannot contain {name}: {REFUSED_PROPERTIES[name]}")
+        refuse_misleading_properties(properties)
         try:
             configured(_ANY_NODE, properties)
         except PropertyError as error:

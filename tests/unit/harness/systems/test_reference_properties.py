@@ -6,7 +6,8 @@ from harness.contracts.system import HasRunProperties, Node, PropertyTaker, Sett
 from harness.errors import UsageError
 from harness.runs.experiment import Experiment
 from harness.runs.settings import settings_of
-from harness.systems.reference.adapter import REFUSED_PROPERTIES, ReferenceSystem
+from harness.systems.properties import REFUSED_PROPERTIES
+from harness.systems.reference.adapter import ReferenceSystem
 from harness.systems.reference.node_files import node_toml
 from system_under_test.config import MetadataLogConfig
 from system_under_test.real.node_file import read_node_file
@@ -22,10 +23,11 @@ def test_the_reference_system_takes_properties():
     }
 
 
+@pytest.mark.parametrize("system", ["reference", "apache-kafka"])
 @pytest.mark.parametrize("name", sorted(REFUSED_PROPERTIES))
-def test_what_would_make_a_verdict_wrong_is_refused_with_the_reason(name):
+def test_what_would_make_a_verdict_wrong_is_refused_with_the_reason(name, system):
     with pytest.raises(UsageError, match=f"properties cannot contain {name}: "):
-        Experiment(properties={name: "1"})
+        Experiment(system=system, on="local", properties={name: "1"})
 
 
 def test_a_misspelt_property_is_refused_with_a_suggestion():

@@ -116,6 +116,27 @@ def test_a_follower_can_copy_a_compacted_log():
     assert follower.epochs.entries == log.epochs.entries
 
 
+@pytest.mark.parametrize("copied", range(1, 20))
+def test_a_follower_that_copied_a_part_before_the_compaction_copies_the_rest_after_it(copied):
+    """One batch then covers what was removed on both sides of the follower's log end."""
+    storage = MemoryStorage()
+    log = new_log(storage)
+    for number in range(20):
+        put(log, (f"k{number % 3}", f"v{number}"), epoch=1 + number // 7)
+    follower = Log.load(MemoryStorage(), DIRECTORY, LogConfig(), had_clean_shutdown=False)
+    while follower.log_end_offset < copied:
+        follower.append_as_follower(log.read(follower.log_end_offset, 1, log.log_end_offset))
+    compact(log, storage)
+    while follower.log_end_offset < log.log_end_offset:
+        follower.append_as_follower(log.read(follower.log_end_offset, 1, log.log_end_offset))
+    check_offsets(follower)
+    kept = content(log)
+    assert [one for one in content(follower) if one[0] >= copied] == [
+        one for one in kept if one[0] >= copied
+    ]
+    assert follower.epochs.entries == log.epochs.entries
+
+
 @pytest.mark.parametrize(("rules", "is_kept"), [((), True), (("CLEAN-1",), False)])
 def test_a_record_above_the_high_watermark_supersedes_nothing(rules, is_kept):
     """The later record may still be truncated; the key would then be gone."""

@@ -1,0 +1,45 @@
+"""Compacted logs: what the cleaner removed counts as read.
+
+The cleaner of a compacted topic removes a record once a later record of its key is committed (KIP-58 and
+`cleanup.policy=compact`; rules CLEAN-1 to CLEAN-4). So a poll that passes over the place of a record may do so for
+two reasons: the record was lost, or it was removed. It can have been removed only if a later record of its key
+existed when the poll ended. Those records are added to what the poll returned, and what is then judged is a log
+without compaction, in which offsets may be missing. The last record of each key is never added, so its loss shows.
+
+A later record exists if a client saw it: in a poll, or in an acknowledgement with an offset. If it is lost itself,
+that is found on its own. Tombstones count as records; a history in which they are the last records of their keys
+is not judged rightly after `delete.retention.ms`.
+
+The batches of replicas are not compared: each replica cleans its log in its own time, and rewrites batches.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+
+from harness.contracts.run_context import RunContext
+
+Tables = Mapping[str, pa.Table]
+
+
+def as_not_compacted(tables: Tables, context: RunContext) -> tuple[Tables, RunContext]:
+    """Returns tables and context with which a run counts as one without compaction.
+
+    Args:
+        tables: Those of a run, or of one of its partitions; they have been validated.
+        context: What the run declares. If its topics are not compacted, both are returned as they are.
+    """
+    if not context.compacted:
+        return tables, context
+    context = replace(context, compacted=False, sparse_offsets=True)
+    # Imported here, because it needs pandas, which takes a third of a second to load.
+    from checkers.removed_records import with_removed_records
+
+    filled = {name: rows for name, rows in tables.items() if name != "replica_batches"}
+    if "operations" not in tables or "records_read" not in tables:
+        return filled, context
+    filled["operations"], filled["records_read"] = with_removed_records(
+        tables["operations"], tables["records_read"], context.clock_error_ns
+    )
+    return filled, context

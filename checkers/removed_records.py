@@ -1,0 +1,194 @@
+"""Records of a compacted log that its cleaner may have removed (`checkers.compaction`)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from checkers.kernels.history import I64
+
+IDENTITY = ["offset", "value", "process", "sequence", "leader_epoch"]
+"""Columns of `records_read` that are those of the record, apart from its key."""
+
+PLACE = ["topic", "partition"]
+NEVER_NS = np.iinfo(np.int64).max
+
+
+def with_removed_records(
+    operations: pa.Table, records_read: pa.Table, clock_error_ns: int = 0
+) -> tuple[pa.Table, pa.Table]:
+    """Adds to each poll the records that the cleaner may have removed from the range that it read.
+
+    Args:
+        operations: Of any number of partitions; of one, if it has no columns `topic` and `partition`.
+        records_read: Likewise.
+        clock_error_ns: Largest difference between two clocks that stamped operations.
+
+    Returns:
+        Both tables with more rows of `records_read`, a larger `record_count`, and `info` as the outcome of appends
+        that were acknowledged without an offset, if a later record of their key may have replaced them.
+    """
+    ops = operations.to_pandas(types_mapper=pd.ArrowDtype)
+    reads = records_read.to_pandas(types_mapper=pd.ArrowDtype)
+    added = []
+    replaced: list[int] = []
+    for mine, here in _partitions(ops, reads):
+        log = _SeenLog.of(mine, here)
+        added.append(log.missing_in(mine, here, clock_error_ns))
+        replaced += log.perhaps_replaced(mine, here, clock_error_ns)
+    more = pd.concat(added) if added else pd.DataFrame()
+    if replaced:
+        is_replaced = pc.is_in(operations.column("op_index"), pa.array(replaced, pa.int64()))
+        operations = _with(
+            operations, "outcome", pc.if_else(is_replaced, "info", operations.column("outcome"))
+        )
+    if more.empty:
+        return operations, records_read
+    count = more.groupby("op_index").size()
+    extra = ops["op_index"].map(count).fillna(0).astype("int64")
+    operations = _with(
+        operations,
+        "record_count",
+        pc.add(operations.column("record_count"), pa.array(extra.to_numpy())),
+    )
+    return operations, _in_order(reads, more, records_read.schema)
+
+
+def _partitions(
+    operations: pd.DataFrame, records_read: pd.DataFrame
+) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
+    """Yields both tables of each partition."""
+    if not set(PLACE) <= set(operations.columns):
+        yield operations, records_read
+        return
+    reads = dict(iter(records_read.groupby(PLACE)))
+    for place, mine in operations.groupby(PLACE):
+        yield mine, reads.get(place, records_read.iloc[:0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SeenLog:
+    """The records of one partition that clients saw, one per offset.
+
+    Attributes:
+        records: Columns `IDENTITY`, `key`, `invoked_ns` and `completed_ns` of the append, and `removable_ns`: from
+            when on the cleaner may have removed it. Ascending offsets.
+    """
+
+    records: pd.DataFrame
+
+    @staticmethod
+    def of(operations: pd.DataFrame, records_read: pd.DataFrame) -> "_SeenLog":
+        """Returns the records that polls returned, and those that were acknowledged with an offset."""
+        appends = operations[operations["kind"] == "append"].set_index("op_index")
+        read = records_read[(records_read["status"] == "ok")].sort_values("op_index", kind="stable")
+        acked = appends[(appends["outcome"] == "ok") & appends["offset"].notna()]
+        known = pd.concat(
+            [
+                read[IDENTITY],
+                acked.reset_index().rename(columns={"op_index": "value"})[IDENTITY],
+            ]
+        )
+        known = known.astype("int64").drop_duplicates("offset").sort_values("offset")
+        # Whoever wrote another record than a client of this history is not known to have written it in time.
+        known = known[known["value"].isin(appends.index)].reset_index(drop=True)
+        writer = appends.loc[known["value"]]
+        known = known.assign(
+            key=writer["key"].to_numpy(),
+            invoked_ns=writer["invoked_ns"].to_numpy(dtype="int64"),
+            completed_ns=writer["completed_ns"].fillna(NEVER_NS).to_numpy(dtype="int64"),
+        )
+        # The earliest of the later records of its key permits its removal.
+        backwards = known.iloc[::-1]
+        earliest = backwards.groupby("key")["invoked_ns"].cummin()
+        later = earliest.groupby(backwards["key"]).shift(1, fill_value=NEVER_NS)
+        # Records without a key replace nothing; a compacted topic refuses them.
+        later = later.where(backwards["key"] != "", NEVER_NS)
+        return _SeenLog(records=known.assign(removable_ns=later.reindex(known.index)))
+
+    def missing_in(
+        self, operations: pd.DataFrame, records_read: pd.DataFrame, clock_error_ns: int
+    ) -> pd.DataFrame:
+        """Returns rows of `records_read` for removed records that polls passed over, without `index_in_poll`."""
+        removable = self.records[self.records["removable_ns"] < NEVER_NS]
+        polls = _ranges(operations, records_read)
+        offsets = removable["offset"].to_numpy()
+        begin = np.searchsorted(offsets, polls["start"].to_numpy(), side="left")
+        end = np.maximum(np.searchsorted(offsets, polls["last"].to_numpy(), side="right"), begin)
+        poll = np.repeat(np.arange(len(polls)), end - begin)
+        record = np.arange(len(poll)) + np.repeat(begin - _starts(end - begin), end - begin)
+        ended_ns = polls["completed_ns"].to_numpy()[poll]
+        # Two clocks of one moment differ by that much at most.
+        until_ns = ended_ns + np.minimum(clock_error_ns, NEVER_NS - ended_ns)
+        fits = removable["removable_ns"].to_numpy()[record] <= until_ns
+        fits &= removable["invoked_ns"].to_numpy()[record] <= until_ns
+        found = removable.iloc[record[fits]].assign(
+            op_index=polls["op_index"].to_numpy()[poll[fits]]
+        )
+        returned = pd.MultiIndex.from_frame(records_read[["op_index", "offset"]].astype("int64"))
+        is_returned = pd.MultiIndex.from_frame(found[["op_index", "offset"]]).isin(returned)
+        found = found[~is_returned]
+        place = {name: operations[name].iloc[0] for name in PLACE if name in operations}
+        return found[["op_index", *IDENTITY, "key"]].assign(status="ok", **place)
+
+    def perhaps_replaced(
+        self, operations: pd.DataFrame, records_read: pd.DataFrame, clock_error_ns: int
+    ) -> list[int]:
+        """Returns appends acknowledged without an offset that a later record of their key may have replaced."""
+        is_unknown = (
+            (operations["kind"] == "append")
+            & (operations["outcome"] == "ok")
+            & operations["offset"].isna()
+        )
+        unknown = operations[is_unknown & ~operations["op_index"].isin(records_read["value"])]
+        last_ns = self.records[self.records["key"] != ""].groupby("key")["completed_ns"].max()
+        # A record whose append ended before this one began cannot be behind it.
+        may_be_later = unknown["key"].map(last_ns).fillna(-1).astype("int64")
+        invoked_ns = unknown["invoked_ns"].astype("int64")
+        found: list[int] = unknown["op_index"][may_be_later >= invoked_ns - clock_error_ns].tolist()
+        return found
+
+
+def _ranges(operations: pd.DataFrame, records_read: pd.DataFrame) -> pd.DataFrame:
+    """Returns the polls that returned records in ascending order: `op_index`, `start`, `last`, `completed_ns`.
+
+    A final poll begins where the one before it of its process ended, if its position is not known.
+    """
+    rows = records_read[["op_index", "index_in_poll", "offset"]].astype("int64")
+    rows = rows.sort_values(["op_index", "index_in_poll"], kind="stable")
+    rows = rows.assign(step=rows.groupby("op_index")["offset"].diff().fillna(1))
+    by_poll = rows.groupby("op_index").agg(
+        first=("offset", "min"), last=("offset", "max"), step=("step", "min")
+    )
+    is_poll = (operations["kind"] == "poll") & (operations["outcome"] == "ok")
+    polls = operations[is_poll].set_index("op_index", drop=False)
+    polls = polls[["op_index", "process", "position", "final", "completed_ns"]]
+    polls = polls.join(by_poll[by_poll["step"] > 0], how="inner").sort_index()
+    previous = polls[polls["final"]].groupby("process")["last"].shift(1)
+    known = polls["position"].astype("int64")
+    start = np.where(known >= 0, np.minimum(known, polls["first"]), polls["first"])
+    followed = (previous + 1).reindex(polls.index).fillna(NEVER_NS).astype("int64")
+    polls = polls.assign(start=np.where(known >= 0, start, np.minimum(start, followed)))
+    return polls[["op_index", "start", "last", "completed_ns"]].astype("int64")
+
+
+def _starts(counts: I64) -> I64:
+    return np.asarray(np.cumsum(counts) - counts, dtype=np.int64)
+
+
+def _in_order(reads: pd.DataFrame, more: pd.DataFrame, schema: pa.Schema) -> pa.Table:
+    """Returns all rows, those of polls that got more in the order of their offsets."""
+    both = pd.concat([reads.assign(is_old=True), more.assign(is_old=False, index_in_poll=0)])
+    changed = both["op_index"].isin(more["op_index"].unique())
+    by_offset = both[changed].sort_values(["op_index", "offset"], kind="stable")
+    by_offset["index_in_poll"] = by_offset.groupby("op_index").cumcount()
+    rows = pd.concat([both[~changed], by_offset])
+    return pa.Table.from_pandas(rows[schema.names], schema=schema, preserve_index=False)
+
+
+def _with(table: pa.Table, name: str, column: pa.ChunkedArray) -> pa.Table:
+    place = table.schema.get_field_index(name)
+    return table.set_column(place, table.schema.field(name), column)

@@ -1,0 +1,244 @@
+"""Compacted logs: the cleaner may remove what a later record of the same key replaces, and nothing else."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from checkers.final_reads import judge_with_final_reads
+from checkers.removed_records import with_removed_records
+from harness.contracts.run_context import RunContext
+from harness.contracts.verdict import Validity, Verdict
+from tests.anomalies.runs import Call, append
+from tests.property.brute_force import ends_table, operations_table, records_table
+
+CONTEXT = RunContext(compacted=True, enabled_faults=(), acked_during_faults_min=0)
+OLD, NEW, OTHER = append(0, 0, at=1), append(1, 1, at=3), append(2, 2, at=5)
+KEYS = {0: "a", 1: "a", 2: "b"}
+
+
+def keyed(calls: list[Call], keys: Mapping[int, str]) -> dict[str, pa.Table]:
+    """Returns the tables of a history whose appends have keys, by op index."""
+    operations, records = operations_table(calls), records_table(calls)
+    of_append = [keys.get(op, "") for op in operations.column("op_index").to_pylist()]
+    of_record = [keys.get(value, "") for value in records.column("value").to_pylist()]
+    return {
+        "operations": _with_key(operations, of_append),
+        "records_read": _with_key(records, of_record),
+        "end_offsets_seen": ends_table(calls),
+    }
+
+
+def _with_key(table: pa.Table, keys: list[str]) -> pa.Table:
+    place = table.schema.get_field_index("key")
+    return table.set_column(place, table.schema.field("key"), pa.array(keys, pa.string()))
+
+
+def judged(
+    calls: list[Call], keys: Mapping[int, str] = KEYS, context: RunContext = CONTEXT
+) -> Verdict:
+    return judge_with_final_reads(keyed(calls, keys), context)
+
+
+def ids(verdict: Verdict) -> set[str]:
+    return {anomaly.id for anomaly in verdict.anomalies}
+
+
+def final(op: int, at: int, *records: tuple[int, int], position: int = 0, end: int = 3) -> Call:
+    return Call(
+        op=op,
+        kind="poll",
+        process=9,
+        inv=at,
+        res=at + 1,
+        position=position,
+        records=records,
+        end=end,
+        final=True,
+    )
+
+
+def test_a_record_that_a_later_one_of_its_key_replaces_may_be_gone() -> None:
+    calls = [OLD, NEW, OTHER, final(10, 20, (1, 1), (2, 2))]
+    assert judged(calls).validity == Validity.VALID
+    plain = judged(calls, context=replace(CONTEXT, compacted=False))
+    assert ids(plain) >= {"lost-acked-write"}
+    assert judged(calls, {0: "c", 1: "a", 2: "b"}).validity == Validity.INVALID, "another key"
+    assert judged(calls, {}).validity == Validity.INVALID, "no key replaces nothing"
+
+
+def test_the_last_record_of_a_key_must_stay() -> None:
+    verdict = judged([OLD, NEW, OTHER, final(10, 20, (0, 0), (2, 2))])
+    assert verdict.validity == Validity.INVALID
+    assert "lost-acked-write" in ids(verdict)
+    (lost,) = [one for one in verdict.anomalies if one.id == "lost-acked-write"]
+    assert lost.count == 1
+
+
+def test_both_records_of_a_key_gone_is_one_loss() -> None:
+    verdict = judged([OLD, NEW, OTHER, final(10, 20, (2, 2))])
+    (lost,) = [one for one in verdict.anomalies if one.id == "lost-acked-write"]
+    assert lost.count == 1
+
+
+def test_a_record_that_was_read_and_then_removed_has_not_vanished() -> None:
+    early = Call(op=5, kind="poll", process=8, inv=7, res=8, position=0, records=((0, 0), (1, 1)))
+    assert judged([OLD, NEW, OTHER, early, final(10, 20, (1, 1), (2, 2))]).validity == "valid"
+
+
+def test_a_record_cannot_be_removed_before_the_one_that_replaces_it_exists() -> None:
+    """The poll ends before the later record of the key was sent, so nothing had replaced record 0."""
+    late = append(3, 3, at=30)
+    keys = {0: "a", 1: "b", 2: "c", 3: "a"}
+    early = Call(op=5, kind="poll", process=8, inv=10, res=11, position=0, records=((1, 1), (2, 2)))
+    last = final(10, 40, (1, 1), (2, 2), (3, 3), end=4)
+    assert "lost-record" in ids(judged([OLD, NEW, OTHER, early, late, last], keys))
+    after = replace(early, inv=30, res=35)
+    assert judged([OLD, NEW, OTHER, after, late, last], keys).validity == Validity.VALID
+    skewed = replace(CONTEXT, clock_error_ns=19)
+    assert "lost-record" not in ids(judged([OLD, NEW, OTHER, early, late, last], keys, skewed))
+
+
+def test_an_append_acknowledged_without_an_offset_may_have_been_replaced() -> None:
+    unknown = replace(OLD, offset=None)
+    calls = [unknown, NEW, OTHER, final(10, 20, (1, 1), (2, 2))]
+    assert judged(calls).validity == Validity.VALID
+    assert judged(calls, {0: "c", 1: "a", 2: "b"}).validity == Validity.INVALID
+    sent_later = replace(unknown, inv=9, res=10)
+    assert judged([NEW, OTHER, sent_later, calls[-1]]).validity == Validity.INVALID
+
+
+def test_two_final_polls_without_positions_cover_what_lies_between_them() -> None:
+    calls = [OLD, NEW, OTHER, append(3, 3, at=9)]
+    keys = {0: "b", 1: "a", 2: "a", 3: "c"}
+    polls = [
+        final(10, 20, (0, 0), position=-1, end=4),
+        final(11, 22, (2, 2), (3, 3), position=-1, end=4),
+    ]
+    assert judged([*calls, *polls], keys).validity == Validity.VALID
+    # The second poll may have begun behind record 1.
+    assert judged([*calls, *polls], {**keys, 1: "d"}).validity == Validity.UNKNOWN
+    known = [polls[0], replace(polls[1], position=1)]
+    assert judged([*calls, *known], {**keys, 1: "d"}).validity == Validity.INVALID
+
+
+def test_a_poll_in_the_wrong_order_is_still_found() -> None:
+    poll = Call(op=5, kind="poll", process=8, inv=7, res=8, position=0, records=((2, 2), (1, 1)))
+    verdict = judged([OLD, NEW, OTHER, poll, final(10, 20, (1, 1), (2, 2))])
+    assert "unordered-poll" in ids(verdict)
+
+
+def test_what_is_added_stands_in_order_and_is_counted() -> None:
+    calls = [OLD, NEW, OTHER, final(10, 20, (1, 1), (2, 2))]
+    tables = keyed(calls, KEYS)
+    operations, records = with_removed_records(tables["operations"], tables["records_read"])
+    assert records.column("offset").to_pylist() == [0, 1, 2]
+    assert records.column("index_in_poll").to_pylist() == [0, 1, 2]
+    assert records.column("key").to_pylist() == ["a", "a", "b"]
+    assert operations.column("record_count").to_pylist() == [0, 0, 0, 3]
+    same = with_removed_records(tables["operations"], records)
+    assert same[1].equals(records)
+
+
+# --- random histories of a correct log, and with one record lost ---
+
+RUNS = 100
+
+
+class CompactedLog:
+    """A correct log with a cleaner, and what clients saw of it. Mutable."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.calls: list[Call] = []
+        self.keys: dict[int, str] = {}
+        self.now = 0
+        self.end = 0
+        self.kept: dict[int, int] = {}  # value by offset
+        self.run()
+
+    def run(self) -> None:
+        for _ in range(self.random.randint(10, 40)):
+            step = self.random.choice((self.append, self.append, self.poll, self.clean))
+            self.now += 10
+            step()
+        for _ in range(2):
+            self.now += 10
+            self.read_all()
+
+    def append(self) -> None:
+        op = len(self.calls)
+        self.keys[op] = self.random.choice("abc")
+        outcome = self.random.choice(("ok", "ok", "ok", "info", "lost"))
+        call = append(op, self.end, at=self.now)
+        if outcome != "lost":
+            self.kept[self.end] = op
+            self.end += 1
+        if outcome != "ok":
+            call = replace(call, outcome="info", offset=None)
+        self.calls.append(call)
+
+    def clean(self) -> None:
+        """Removes some of the records that a later one of their key replaces."""
+        for offset, value in list(self.kept.items()):
+            later = [one for at, one in self.kept.items() if at > offset]
+            is_replaced = any(self.keys[one] == self.keys[value] for one in later)
+            if is_replaced and self.random.random() < 0.7:
+                del self.kept[offset]
+
+    def poll(self) -> None:
+        position = self.random.randint(0, self.end)
+        found = [(at, self.kept[at]) for at in sorted(self.kept) if at >= position]
+        self._polled(position, found[: self.random.randint(0, 5)])
+
+    def read_all(self) -> None:
+        position = 0
+        while position < self.end:
+            found = [(at, self.kept[at]) for at in sorted(self.kept) if at >= position]
+            chunk = found[: self.random.randint(1, 4)]
+            self._polled(position, chunk, is_final=True)
+            position = chunk[-1][0] + 1
+            self.now += 10
+
+    def _polled(
+        self, position: int, records: list[tuple[int, int]], *, is_final: bool = False
+    ) -> None:
+        at = self.now
+        self.calls.append(
+            Call(
+                op=len(self.calls),
+                kind="poll",
+                process=100 if is_final else 101,
+                inv=at,
+                res=at + 1,
+                position=position,
+                records=tuple(records),
+                end=self.end,
+                final=is_final,
+            )
+        )
+
+
+def without(calls: list[Call], offset: int) -> list[Call]:
+    """Returns a history in which no poll returned what is at an offset."""
+    return [
+        replace(call, records=tuple(row for row in call.records if row[0] != offset))
+        for call in calls
+    ]
+
+
+@pytest.mark.parametrize("seed", range(RUNS))
+def test_a_correct_compacted_log_is_never_invalid_and_the_loss_of_a_last_record_always_is(
+    seed: int,
+) -> None:
+    log = CompactedLog(Random(seed))
+    assert not judged(log.calls, log.keys).anomalies
+    last = {log.keys[value]: offset for offset, value in sorted(log.kept.items())}
+    acked = {call.offset for call in log.calls if call.kind == "append" and call.outcome == "ok"}
+    for offset in set(last.values()) & acked:
+        verdict = judged(without(log.calls, offset), log.keys)
+        # Nothing was read behind the last record of all, so it may only not have been reached.
+        expected = Validity.INVALID if offset < max(log.kept) else Validity.UNKNOWN
+        assert verdict.validity == expected, f"offset {offset} is lost"
