@@ -5,6 +5,7 @@ is room for a row between any two.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -217,6 +218,26 @@ def _circle(t: Transactions) -> None:
     raise NothingToChangeError("it has no transaction that consumed and sent a record")
 
 
+def _in_turn(t: Transactions, *, same_process: bool) -> tuple[int, int]:
+    """Returns a transaction that sent something, and a later one of its process, or of another one."""
+    ended: list[tuple[int, int, int]] = []
+    for number in sorted(t.committed("commit-asked", "sent")):
+        begin = t.rows(number, "begin")[0]
+        for earlier, process, at_ns in ended:
+            if at_ns < begin["at_ns"] and (process == begin["process"]) == same_process:
+                return earlier, number
+        ended.append((number, begin["process"], t.rows(number, "committed")[0]["at_ns"]))
+    raise NothingToChangeError(
+        f"it has no two transactions of {'one process' if same_process else 'two processes'}, one after the other"
+    )
+
+
+def _read_ahead(t: Transactions, *, same_process: bool) -> None:
+    earlier, later = _in_turn(t, same_process=same_process)
+    sent = t.rows(later, "sent")[0]
+    t.insert_after(t.rows(earlier, "sent")[-1], {**sent, "event": "poll", "status": "ok"})
+
+
 def _swap_sends(t: Transactions) -> None:
     for number in t.committed("commit-asked", "sent"):
         rows = t.rows(number, "sent")
@@ -240,6 +261,16 @@ CHANGES: tuple[tuple[str, str, Callable[[Transactions], object]], ...] = (
     ("input-skipped", "a transaction did not consume the last record", _skip_input),
     ("zombie-commit", "another producer takes an id over before a commit", _commit_as_zombie),
     ("circular-reads", "two transactions receive records of each other", _circle),
+    (
+        "circular-reads-process",
+        "a transaction receives a record that its process sends later",
+        partial(_read_ahead, same_process=True),
+    ),
+    (
+        "circular-reads-realtime",
+        "a transaction receives a record that another process sends later",
+        partial(_read_ahead, same_process=False),
+    ),
     ("int-nonmonotonic-send", "two acknowledgements change places", _swap_sends),
 )
 """Anomaly, what is changed, and the function that changes it."""

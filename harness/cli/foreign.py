@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 from harness.cli.output import print_json, show
 from harness.cli.progress import StandardErrorProgress
 from harness.cli.runs import EXIT_CODE_OF
+from harness.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+ORDER_SHOWN = 8
+"""Operations of the longest order that are shown; `--json` has them all."""
 
 
 def check_file(options: argparse.Namespace, path: Path, *, acks: int | None) -> int:
@@ -51,6 +55,8 @@ def check_file(options: argparse.Namespace, path: Path, *, acks: int | None) -> 
         progress.message(f"judging {history.operation_count} operations")
         judged = judge_foreign(history, judge_options)
     summary = foreign_summary(history, judged)
+    if options.picture is not None:
+        _write_picture(options.picture, judged.picture)
     if options.json:
         print_json(summary)
     else:
@@ -72,7 +78,7 @@ def _parts(summary: dict[str, Any]) -> "list[RenderableType]":
         ("judged as", summary["model"]),
         ("operations", str(summary["operations"])),
         ("not judged", ", ".join(f"{name} ({count})" for name, count in others.items()) or "none"),
-        # Only the checkers of logs state levels.
+        # Models state none.
         *([("levels", levels)] if levels else []),
     ]
     parts = [
@@ -91,4 +97,38 @@ def _parts(summary: dict[str, Any]) -> "list[RenderableType]":
         ]
         columns = ("op", "line", "what it is")
         parts += [line(""), table(columns, rows, right={"op", "line"})]
+    if summary["longest_order"]:
+        parts += _order(summary["longest_order"])
     return parts
+
+
+def _order(steps: list[dict[str, Any]]) -> "list[RenderableType]":
+    """Returns the end of the longest order that the model allows."""
+    from results.tables import line, table
+
+    before = f", the last {ORDER_SHOWN} of {len(steps)} operations"
+    rows = [
+        (
+            str(one["operation"]),
+            "" if one["line"] is None else str(one["line"]),
+            one["text"],
+            one["state"],
+        )
+        for one in steps[-ORDER_SHOWN:]
+    ]
+    columns = ("op", "line", "what it is", "state after it")
+    return [
+        line(""),
+        line(
+            f"the longest order that the model allows{before if len(steps) > ORDER_SHOWN else ''}:"
+        ),
+        table(columns, rows, right={"op", "line"}),
+    ]
+
+
+def _write_picture(path: Path, picture: str) -> None:
+    if not picture:
+        raise UsageError(
+            f"there is nothing to draw for {path}: a picture shows an object that a model did not find valid"
+        )
+    path.write_text(picture + "\n", encoding="utf-8")

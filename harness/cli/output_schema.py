@@ -115,6 +115,11 @@ _FOREIGN = _form(
         "events_of_no_client": ("object", "number of events by process and function"),
         "operations_without_facts": ("object", "number of operations by reason"),
         "named_operations": ("array", "operations that sentences refer to, with their lines"),
+        "longest_order": (
+            "array",
+            "operations in the longest order that the model allows, with the state after each; empty unless a "
+            "model did not find the history valid",
+        ),
     }
 )
 _SELFTEST = _form(

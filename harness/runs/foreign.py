@@ -51,11 +51,14 @@ class ForeignVerdict:
         verdict: What the checkers decided.
         model: What judged it.
         named: The operations that the verdict names: its number, its line and what it is.
+        order, picture: See `ModelVerdict`; empty unless a model judged it.
     """
 
     verdict: Verdict
     model: str
     named: tuple[tuple[int, int | None, str], ...] = ()
+    order: tuple[tuple[int, int | None, str, str], ...] = ()
+    picture: str = ""
 
 
 def judge_foreign(history: ForeignHistory, options: JudgeOptions | None = None) -> ForeignVerdict:
@@ -75,8 +78,15 @@ def judge_foreign(history: ForeignHistory, options: JudgeOptions | None = None) 
         verdict, named = judge_list_append(history, options.promise)
         model = str(Workload.LIST_APPEND)
     else:
-        verdict, model, named = judge_model(history, options.model)
-        verdict = _unless_vacuous(verdict, history)
+        judged = judge_model(history, options.model)
+        verdict = _capped(_unless_vacuous(judged.verdict, history), history)
+        return ForeignVerdict(
+            verdict=verdict,
+            model=judged.model,
+            named=judged.named,
+            order=judged.order,
+            picture=judged.picture,
+        )
     return ForeignVerdict(verdict=_capped(verdict, history), model=model, named=named)
 
 
@@ -96,6 +106,10 @@ def foreign_summary(history: ForeignHistory, judged: ForeignVerdict) -> dict[str
         "operations_without_facts": dict(sorted(history.silent.items())),
         "named_operations": [
             {"operation": number, "line": line, "text": text} for number, line, text in judged.named
+        ],
+        "longest_order": [
+            {"operation": number, "line": line, "text": text, "state": state}
+            for number, line, text, state in judged.order
         ],
     }
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from checkers.models import ModelResult, Operation, check_model, find_model
 from checkers.models.model import Model, Validating
+from checkers.models.picture import draw_failure
 from checkers.models.queues import QueueModel
 from checkers.models.registers import CasRegister, KeyValue
 from checkers.models.sets import SetModel
@@ -69,8 +70,28 @@ class _ContradictionError(Exception):
 Named = tuple[tuple[int, int | None, str], ...]
 
 
-def judge_model(history: ForeignHistory, options: ModelOptions) -> tuple[Verdict, str, Named]:
-    """Judges operations by a model; returns the verdict, the model's name and the operations it names.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelVerdict:
+    """The judgement of a history by a model.
+
+    Attributes:
+        verdict: What was decided.
+        model: The model's name.
+        named: The operations that show why: number, line and text.
+        order: The longest order of the first object that is not valid that the model allows: each operation as in
+            `named`, and the state after it. Empty if all are valid, or if none was searched for.
+        picture: The same as an SVG element; empty if all are valid.
+    """
+
+    verdict: Verdict
+    model: str
+    named: Named
+    order: tuple[tuple[int, int | None, str, str], ...] = ()
+    picture: str = ""
+
+
+def judge_model(history: ForeignHistory, options: ModelOptions) -> ModelVerdict:
+    """Judges operations by a model.
 
     Raises:
         UsageError: No model has the name, the functions show none, or it has no initial value.
@@ -95,7 +116,24 @@ def judge_model(history: ForeignHistory, options: ModelOptions) -> tuple[Verdict
             verdict = _doubted_by_clocks(verdict, loose, model, options)
         if verdict.validity == Validity.INVALID and options.initial is None:
             verdict = _doubted(verdict, loose, model, options)
-    return verdict, name, _blocked(result, recorded, operations)
+    return ModelVerdict(
+        verdict=verdict,
+        model=name,
+        named=_blocked(result, recorded, operations),
+        order=_order(result, recorded, operations),
+        picture=draw_failure(ordered, result.partitions[0]) if result.partitions else "",
+    )
+
+
+def _order(
+    result: ModelResult, recorded: Sequence[RecordedOperation], operations: Sequence[Operation]
+) -> tuple[tuple[int, int | None, str, str], ...]:
+    longest = [one for part in result.partitions[:1] for one in part.partial_linearizations[:1]]
+    return tuple(
+        (number, recorded[number].line, operations[number].text(), state)
+        for one in longest
+        for number, state in zip(one.operations, one.states, strict=True)
+    )
 
 
 def _ending_later(

@@ -10,6 +10,7 @@ from checkers.kernels.transactions.columns import (
     Transaction,
     transactions_of,
 )
+from checkers.kernels.transactions.isolation import levels_held, promises_read_committed
 from checkers.models.values import frozen
 from harness.contracts.checker import CheckerReport
 from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
@@ -43,7 +44,7 @@ def judge_list_append(
         promise=promise or PROMISE,
         clock_error_ns=history.declaration.clock_error_ns,
     )
-    verdict = _verdict_of_report(report)
+    verdict = _verdict_of_report(report, promise or PROMISE)
     named = {
         witness.op_index: witness.text
         for anomaly in verdict.anomalies
@@ -115,7 +116,7 @@ def _atom(value: Any) -> int | str:
     return value if is_number else to_edn(value)
 
 
-def _verdict_of_report(report: CheckerReport) -> Verdict:
+def _verdict_of_report(report: CheckerReport, promise: str) -> Verdict:
     anomalies = tuple(
         Anomaly(
             id=one.id,
@@ -143,6 +144,12 @@ def _verdict_of_report(report: CheckerReport) -> Verdict:
         if report.unknown_reasons
         else Validity.VALID
     )
+    # With a weaker promise not everything was looked for.
+    is_full = promises_read_committed(promise)
     return Verdict(
-        validity=validity, reasons=reasons, anomalies=anomalies, coverage=dict(report.coverage)
+        validity=validity,
+        reasons=reasons,
+        anomalies=anomalies,
+        coverage=dict(report.coverage),
+        levels=levels_held(report.findings, report.unknown_reasons) if is_full else {},
     )

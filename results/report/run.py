@@ -279,7 +279,13 @@ def text_of_levels(levels: object) -> str:
     Args:
         levels: The state by level.
     """
-    return ", ".join(f"{level} {state}" for level, state in _in_order(levels))
+    stated = _in_order(levels)
+    if len(stated) <= len(LEVELS):
+        return ", ".join(f"{level} {state}" for level, state in stated)
+    by_state: dict[str, list[str]] = {}
+    for level, state in stated:
+        by_state.setdefault(state, []).append(level)
+    return "; ".join(f"{state}: {', '.join(names)}" for state, names in sorted(by_state.items()))
 
 
 def _in_order(levels: object) -> list[tuple[str, str]]:

@@ -413,6 +413,7 @@ def test_the_smallest_history_has_the_anomaly_and_the_near_miss_does_not(
     check: Check, identifier: str, smallest: History, near_miss: History
 ) -> None:
     assert found(check, identifier, smallest) is not None
+    assert found(check, identifier, near_miss) is None
     forbidden = [f.id for f in check(near_miss).findings if f.judgement == Judgement.FORBIDDEN]
     assert forbidden == []
 

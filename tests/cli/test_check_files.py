@@ -90,6 +90,95 @@ def test_an_append_that_may_be_lost_leaves_every_level_unknown(
     assert (outcome.code, set(outcome.data["levels"].values())) == (2, {"unknown"})
 
 
+CAS = """\
+{"kind": "history", "version": 1, "model": "cas-register"}
+{"kind": "operation", "process": 0, "invoked_ns": 0, "completed_ns": 5, "outcome": "ok",\
+ "f": "write", "input": 1}
+{"kind": "operation", "process": 1, "invoked_ns": 3, "completed_ns": 9, "outcome": "ok",\
+ "f": "cas", "input": [1, 2], "output": true}
+{"kind": "operation", "process": 0, "invoked_ns": 10, "completed_ns": 12, "outcome": "ok",\
+ "f": "read", "output": 2}
+{"kind": "operation", "process": 0, "invoked_ns": 13, "completed_ns": 14, "outcome": "ok",\
+ "f": "read", "output": 1}
+"""
+
+
+def test_the_longest_order_that_a_model_allows_is_shown_and_drawn(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path, picture = write(tmp_path / "history.jsonl", CAS), tmp_path / "why.svg"
+    outcome = call(capsys, "check", path, "--json", "--picture", picture)
+    assert outcome.code == 1
+    assert [
+        (one["operation"], one["line"], one["state"]) for one in outcome.data["longest_order"]
+    ] == [(0, 2, "1"), (1, 3, "2"), (2, 4, "2")]
+    assert [one["operation"] for one in outcome.data["named_operations"]] == [3]
+    assert picture.read_text().startswith("<svg ")
+    shown = call(capsys, "check", path, "--quiet").out
+    assert re.search(r"^ 1 +3  process 1 cas \[1, 2\] -> True +2$", shown, re.MULTILINE)
+
+    valid = write(tmp_path / "valid.jsonl", CAS.replace('"output": 1', '"output": 2'))
+    assert call(capsys, "check", valid, "--json").data["longest_order"] == []
+    assert refused(capsys, "check", valid, "--quiet", "--picture", tmp_path / "none.svg") == (
+        f"there is nothing to draw for {tmp_path / 'none.svg'}: a picture shows an object that a model did not"
+        " find valid"
+    )
+    assert not (tmp_path / "none.svg").exists()
+
+
+def test_every_isolation_level_of_transactions_is_stated(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = (
+        '{:process 0 :type :ok :f :txn :value [[:append "x" 1] [:r "y" nil]]}\n'
+        '{:process 1 :type :ok :f :txn :value [[:append "y" 1] [:r "x" nil]]}\n'
+        '{:process 2 :type :ok :f :txn :value [[:r "x" [1]] [:r "y" [1]]]}\n'
+    )
+    events = [line for line in text.splitlines(keepends=True)]
+    invoked = [line.replace(":ok", ":invoke", 1) for line in events[:2]]
+    last = [events[2].replace(":ok", ":invoke", 1).replace("[1]", "nil"), events[2]]
+    path = write(tmp_path / "history.edn", "".join([*invoked, *events[:2], *last]))
+    levels = call(capsys, "check", path, "--json", "--model", "list-append").data["levels"]
+    assert levels["serializable"] == "broken", "each of the two read before the other one wrote"
+    assert levels["snapshot-isolation"] == "unknown", "Elle's G2-item does not tell"
+    assert levels["strong-read-committed"] == "holds"
+    shown = call(capsys, "check", path, "--quiet", "--model", "list-append").out
+    assert re.search(
+        r"^levels +broken: .*serializable.*; holds: .*read-committed", shown, re.MULTILINE
+    )
+    weak = call(
+        capsys, "check", path, "--json", "--model", "list-append", "--promise", "read-uncommitted"
+    )
+    assert weak.data["levels"] == {}
+
+
+COMPACTED = """\
+{"kind": "history", "version": 1, "compacted": true}
+{"kind": "append", "process": 0, "invoked_ns": 1, "completed_ns": 2, "outcome": "ok", "topic": "t",\
+ "partition": 0, "value": "a", "key": "k", "offset": 0}
+{"kind": "append", "process": 0, "invoked_ns": 3, "completed_ns": 4, "outcome": "ok", "topic": "t",\
+ "partition": 0, "value": "b", "key": "k", "offset": 1}
+{"kind": "poll", "process": 1, "invoked_ns": 5, "completed_ns": 6, "outcome": "ok", "topic": "t",\
+ "partition": 0, "position": 0, "records": [[1, "b"]], "end_offset": 2, "final": true}
+"""
+
+
+def test_the_cleaner_of_a_compacted_topic_may_remove_records(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = write(tmp_path / "history.jsonl", COMPACTED)
+    assert call(capsys, "check", path).code == 0
+    assert call(capsys, "check", path, "--no-compacted").code == 1
+    plain = write(tmp_path / "plain.jsonl", COMPACTED.replace("true}", "false}", 1))
+    assert call(capsys, "check", plain).code == 1
+    assert call(capsys, "check", plain, "--compacted").code == 0
+    keyless = write(tmp_path / "keyless.jsonl", COMPACTED.replace('"key": "k", ', "", 1))
+    assert refused(capsys, "check", keyless, "--quiet") == (
+        f"{keyless}, line 2: an append has no key, but the topic is declared as compacted; state the keys of all"
+        " appends, or leave out --compacted"
+    )
+
+
 def test_an_object_has_no_levels(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = write(
         tmp_path / "history.edn",

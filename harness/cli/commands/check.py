@@ -34,6 +34,7 @@ FILE_OPTIONS = (
     "at_least_once",
     "compacted",
     "log_start_offset",
+    "picture",
 )
 """Options that are for files only."""
 
@@ -108,6 +109,12 @@ def add_parser(commands: Subcommands) -> None:
         metavar="N",
         help="leave out offsets of a file below this one, which retention may have removed (default: what its "
         "first line declares, otherwise 0)",
+    )
+    parser.add_argument(
+        "--picture",
+        type=Path,
+        metavar="SVG",
+        help="draw why an object is not linearizable into this file, if a model judges it",
     )
     add_judging_options(parser)
     parser.add_argument(
