@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeAlias
 from msgspec import Meta
 
 from harness.contracts.administration import MoveReplica
+from harness.contracts.run_context import LOG_CHECKERS
 from harness.contracts.space import Space
 from harness.contracts.system import (
     Administrable,
@@ -29,6 +30,7 @@ from harness.environments.registry import DEFAULT, ENVIRONMENTS, Environment
 from harness.errors import UsageError, usage_errors_of
 from harness.names import unknown_name
 from harness.scenarios import find_by_name
+from harness.systems.properties import CLEANUP_POLICY, is_compacted
 from harness.systems.registry import REFERENCE, SYSTEMS
 from nemesis.administration import ACTIONS, action_of
 from nemesis.fault import Fault
@@ -282,6 +284,7 @@ class Experiment:
             check_choice("switchable rule", rule, system.switchable_rules)
         self._check_environment(system)
         self._check_workload()
+        self._check_live_watch()
         if not self.topic.replication_factor <= self.cluster.brokers:
             raise UsageError(
                 f"topic.replication_factor is {self.topic.replication_factor}, but there are "
@@ -392,6 +395,20 @@ class Experiment:
             raise UsageError(
                 f"cluster.disk is {self.cluster.disk!r}, which no kernel has; "
                 f"use {' or '.join(environment.disks)}"
+            )
+
+    def _check_live_watch(self) -> None:
+        if not self.stop_on_violation:
+            return
+        if not set(LOG_CHECKERS) <= set(self.workload_type.checkers):
+            raise UsageError(
+                "stop_on_violation watches appends and polls, and the workload"
+                f" {self.workload_name!r} records none; leave it out"
+            )
+        if is_compacted(self.properties):
+            raise UsageError(
+                "stop_on_violation cannot tell lost records from those that the cleaner of a"
+                f" compacted topic removed; leave it or {CLEANUP_POLICY} out"
             )
 
     def _check_workload(self) -> None:

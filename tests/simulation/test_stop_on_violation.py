@@ -3,13 +3,15 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from harness.errors import UsageError
 from harness.runs import experiment_file as experiments
 from harness.runs.judge import judge_result
 from harness.runs.simulated import simulate
 
-CUTS = experiments.load(
-    Path(__file__).parents[2] / "examples" / "power-cuts.toml", profile="kafka-4.0"
-)
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CUTS = experiments.load(EXAMPLES / "power-cuts.toml", profile="kafka-4.0")
 WATCHED = replace(CUTS, stop_on_violation=True)
 
 
@@ -35,3 +37,13 @@ def test_the_same_seed_stops_at_the_same_moment() -> None:
     first, second = simulate(WATCHED, 10), simulate(WATCHED, 10)
     assert first.trace_hash == second.trace_hash
     assert first.stopped_early == second.stopped_early
+
+
+def test_what_the_watch_cannot_see_is_refused() -> None:
+    with pytest.raises(UsageError, match="the workload 'transactions' records none"):
+        replace(
+            experiments.load(EXAMPLES / "transactions.toml"),
+            stop_on_violation=True,
+        )
+    with pytest.raises(UsageError, match="the cleaner of a compacted topic removed"):
+        replace(experiments.load(EXAMPLES / "compacted.toml"), stop_on_violation=True)
