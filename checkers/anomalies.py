@@ -284,6 +284,13 @@ _ROWS = (
         "KIP-98: a leader accepts consecutive sequence numbers only",
     ),
     (
+        "torn-batch",
+        "integrity",
+        "The final reads returned some records of a record batch, and went past the places of others.",
+        "missing records",
+        "Kafka's record batch format: a batch is written, copied and truncated as a whole",
+    ),
+    (
         "high-watermark-regression",
         "order",
         "A leader reported or had a smaller high watermark than before in the same leader epoch.",

@@ -5,6 +5,7 @@ Histories are text, because people read them: tests turn the text into tables an
 
     0  p7  append -> ok at 1                 [1, 5]      operation 0 of process 7 appends the value 0
     1  p7  append acks=1 -> info             [6, ...]    `info`, and `ok` without an offset, have no place
+    8  p1  append with 1 -> info             [6, ...]    in the record batch that began with operation 1
     2  p2  poll from 0 -> 0:0 1:3, end 2     [6, 7]      the offsets 0 and 1 hold the values 0 and 3
     3  p3  latest -> 2 from b1 in epoch 3    [8, 9]      broker and leader epoch are often left out
     4  p4  poll from 0 -> 0:corrupt, end 1   [8, 9] final
@@ -392,6 +393,20 @@ group p9 assigned 0 generation 5
 2  p2  poll from 0 -> 0:0 1:1  [6, 7]
 """,
     ),
+    "torn-batch": _example(
+        """
+0  p7  append -> ok at 0              [1, 9]
+1  p7  append with 0 -> info          [1, ...]
+2  p7  append -> ok at 1              [10, 19]
+3  p0  poll from 0 -> 0:0 1:2, end 2  [90, 91] final
+""",
+        """
+0  p7  append -> ok at 0              [1, 9]
+1  p7  append -> info                 [1, ...]
+2  p7  append -> ok at 1              [10, 19]
+3  p0  poll from 0 -> 0:0 1:2, end 2  [90, 91] final
+""",
+    ),
     "out-of-sequence": _example(
         """
 checker idempotent-producer
@@ -598,6 +613,7 @@ NOT_PRODUCED: dict[str, str] = {
     ),
     "nonmonotonic-poll": _IN_RESPONSES,
     "unordered-poll": _IN_RESPONSES,
+    "torn-batch": "no defect divides a batch",
     "producer-gap": (
         "the built-in clients send a batch when the one before it has ended, and begin a new session if it had no"
         " response; random search did not show it in 25 runs with PID-2 switched off"

@@ -71,6 +71,7 @@ _NEVER_EXCUSED = frozenset(
         "impossible-offset",
         "phantom-commit",
         "skipped-offset",
+        "torn-batch",
         "torn-fetch",
         "nonmonotonic-poll",
         "unordered-poll",

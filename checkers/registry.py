@@ -28,6 +28,7 @@ BUILT_IN: dict[str, metadata.EntryPoint] = {
             "idempotent-producer",
             "checkers.kernels.producer_sessions:IDEMPOTENT_PRODUCER",
         ),
+        ("batches", "checkers.kernels.batches:BATCHES"),
         ("consumer-group", "checkers.kernels.consumer_group:CONSUMER_GROUP"),
         ("offset-queries", "checkers.kernels.queries.checker:OFFSET_QUERIES"),
         ("transactions", "checkers.kernels.transactions.checker:TRANSACTIONS"),

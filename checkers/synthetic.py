@@ -280,6 +280,7 @@ def _tables(
             "leader_epoch": -1,
             "node": "b1",
             "final": np.arange(rows) >= count,
+            "batch": pa.nulls(rows, pa.int64()),
         },
     )
     one = np.flatnonzero(read >= 0)

@@ -196,7 +196,9 @@ class AppendProcess:
     ) -> tuple[list[int], ProducedBatch]:
         """Makes a batch and records the invocation of its appends; returns their op indexes with it."""
         count = 1 if final else self._draw_count(self._config.records_per_batch_max)
-        begun = [self._begin_append(key, acks, final=final) for _ in range(count)]
+        begun = [self._begin_append(key, acks, final=final)]
+        first = begun[0][0]
+        begun += [self._begin_append(key, acks, final=final, batch=first) for _ in range(count - 1)]
         topic, partition = key
         records = tuple(record for _, record in begun)
         return (
@@ -205,7 +207,7 @@ class AppendProcess:
         )
 
     def _begin_append(
-        self, of: tuple[str, int], acks: int, *, final: bool
+        self, of: tuple[str, int], acks: int, *, final: bool, batch: int | None = None
     ) -> tuple[int, tuple[bytes, bytes]]:
         """Records the invocation of an append; returns its op index and its record."""
         topic, partition = of
@@ -221,6 +223,7 @@ class AppendProcess:
             sequence=sequence,
             key=key,
             final=final,
+            batch=batch,
         )
         value = encode_value(
             run_id=self._run_id,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from harness.contracts.client import ProducerSettings
-from harness.contracts.run_context import QUERY_CHECKER, SESSION_CHECKER
+from harness.contracts.run_context import BATCH_CHECKER, QUERY_CHECKER, SESSION_CHECKER
 from harness.errors import UsageError
 from harness.names import unknown_name
 
@@ -157,8 +157,9 @@ class AppendConfig:
 
     @property
     def checkers(self) -> tuple[str, ...]:
-        """What judges idempotent producers and questions about offsets, if there are any."""
+        """What judges batches, idempotent producers and questions about offsets, if there are any."""
         return (
+            *((BATCH_CHECKER,) if self.records_per_batch_max > 1 else ()),
             *((SESSION_CHECKER,) if self.enable_idempotence else ()),
             *((QUERY_CHECKER,) if self.queries_per_s else ()),
         )

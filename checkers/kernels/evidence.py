@@ -145,6 +145,10 @@ _SENTENCES = {
         "op {second} of the same producer session was sent after op {first} and is at offset {other}, but the"
         " final reads do not show op {first}"
     ),
+    "torn-batch": (
+        "the final reads returned the record of op {first} at offset {offset}, and went past offset {other}"
+        " without that of op {second}, which was sent in the same batch"
+    ),
     "nonmonotonic-poll": (
         "op {first} polled from offset {other}, but returned offset {offset} below it or twice"
     ),

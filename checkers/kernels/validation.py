@@ -386,6 +386,7 @@ def _check_operations(operations: pa.Table, words: OperationWords, where: str) -
         lambda row: f"acks is {acks[row]}; an append has 0, 1 or -1 (all), every other operation 0",
     )
     _check_intervals(operations, words.outcome, where)
+    _check_batch_heads(operations, op, is_append, where)
     offset = operations.column("offset")
     minus_one = stored(offset) == -1
     minus_one &= is_append & (words.outcome == OK)
@@ -396,6 +397,28 @@ def _check_operations(operations: pa.Table, words: OperationWords, where: str) -
             lambda _: "the acknowledged offset is -1; an offset that is not known is null",
         )
     refuse_beyond(operations, "position", -1, OFFSET_MAX, where)
+
+
+def _check_batch_heads(operations: pa.Table, op: I64, is_append: Bools, where: str) -> None:
+    """Refuses a batch whose first append is no earlier append of the same process, or is in another batch."""
+    batch = operations.column("batch")
+    if batch.null_count == len(batch):
+        return
+    is_stated = batch.is_valid().to_numpy()
+    head: I64 = batch.fill_null(-1).to_numpy()
+    order = np.argsort(op, kind="stable")
+    at = order[np.minimum(np.searchsorted(op[order], head), len(op) - 1)]
+    process: I64 = operations.column("process").to_numpy()
+    fits = is_append & is_append[at] & (op[at] == head) & (head < op)
+    fits &= (process[at] == process) & ~is_stated[at]
+    refuse(
+        is_stated & ~fits,
+        where,
+        lambda row: (
+            f"batch is {head[row]}, which is not the first append of a batch that process {process[row]} sent to"
+            " this partition before"
+        ),
+    )
 
 
 def _check_intervals(operations: pa.Table, outcome: I8, where: str) -> None:

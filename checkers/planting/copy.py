@@ -178,6 +178,7 @@ class Copy:
         row = {
             **like,
             "op_index": max(self.operations) + 1,
+            "batch": None,
             "process": max(each["process"] for each in self.operations.values()) + 1,
             "sequence": 0,
             "invoked_ns": invoked_ns,

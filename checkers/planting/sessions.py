@@ -1,4 +1,4 @@
-"""Plants in what one producer sent: the order of its records, and gaps in a session of an idempotent producer."""
+"""Plants in what one producer sent: the order of its records, its batches, and gaps in an idempotent session."""
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -37,6 +37,13 @@ def _leave_gap(copy: Copy) -> None:
     forget(missing)
 
 
+def _tear(copy: Copy) -> None:
+    later = [append for append in copy.acked() if append["batch"] is not None]
+    missing = copy.some(later, "acknowledged record behind the first one of a batch")
+    copy.drop_record(missing["op_index"], copy.polls())
+    forget(missing)
+
+
 OF_SESSIONS = frozenset({"out-of-sequence", "producer-gap"})
 """What is judged only if the run declares that its producers are idempotent."""
 CHANGES: tuple[tuple[str, str, Callable[[Copy], object]], ...] = (
@@ -44,4 +51,5 @@ CHANGES: tuple[tuple[str, str, Callable[[Copy], object]], ...] = (
     ("reordered-send", "two appends that were in flight together change places", _reorder),
     ("out-of-sequence", "two records of one session change places", _swap_sends),
     ("producer-gap", "a session's record is missing, and its next one is there", _leave_gap),
+    ("torn-batch", "a batch lacks a record behind its first one", _tear),
 )

@@ -25,8 +25,12 @@ class Recorder(Protocol):
         key: str = "",
         position: int = -1,
         final: bool = False,
+        batch: int | None = None,
     ) -> int:
-        """Records that an operation is about to leave the process; returns its op index."""
+        """Records that an operation is about to leave the process; returns its op index.
+
+        The arguments are columns of the table `operations`.
+        """
         ...
 
     def complete(

@@ -63,6 +63,7 @@ INVOCATIONS = _schema(
     "key",
     "position",
     "final",
+    "batch",
 )
 COMPLETIONS = _schema(
     "op_index",
@@ -115,7 +116,10 @@ def file_header(version: int = FORMAT_VERSION) -> bytes:
 
 def _schema_in(version: int, name: str) -> pa.Schema:
     """Returns the schema that a journal table has in a history format."""
-    return schema_in(version, name) if name in TABLES else JOURNAL_TABLES[name]
+    if name in TABLES:
+        return schema_in(version, name)
+    known = schema_in(version, "operations").names
+    return pa.schema([field for field in JOURNAL_TABLES[name] if field.name in known])
 
 
 def encode_frame(batches: Mapping[str, pa.RecordBatch]) -> bytes:
@@ -214,7 +218,11 @@ def _newest(name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Returns rows with all columns of the newest history format."""
     if batch.schema == JOURNAL_TABLES[name]:
         return batch
-    table = with_added_columns(name, pa.Table.from_batches([batch]))
+    table = with_added_columns(
+        name if name in TABLES else "operations",
+        pa.Table.from_batches([batch]),
+        JOURNAL_TABLES[name].names,
+    ).select(JOURNAL_TABLES[name].names)
     return table.cast(JOURNAL_TABLES[name]).combine_chunks().to_batches()[0]
 
 

@@ -59,6 +59,13 @@ OPERATIONS = pa.schema(
         _field("node", _STR, "broker that responded, or the last one that was contacted"),
         _field("leader_epoch", _I32, "leader epoch known from the response; -1 when unknown"),
         _field("final", _BOOL, "whether it belongs to the final phase (after the heal)"),
+        _field(
+            "batch",
+            _I64,
+            "append: op_index of the first append of the record batch that carried it; null for that one, for an "
+            "append that was sent alone, and if it is not known",
+            nullable=True,
+        ),
     ]
 )
 
@@ -514,6 +521,7 @@ COLUMNS_ADDED_IN: dict[tuple[str, str], int] = {
     ("run_facts", "ended_ns"): 6,
     ("run_facts", "stuck_after_ms"): 6,
     ("run_facts", "compacted"): 9,
+    ("operations", "batch"): 9,
 }
 """The history format that a column belongs to from on. In histories of older formats its lists are empty, its
 nullable values null, its other numbers 0 and its other truth values false."""

@@ -85,6 +85,7 @@ class HistoryWriter:
         key: str = "",
         position: int = -1,
         final: bool = False,
+        batch: int | None = None,
     ) -> int:
         """Records that an operation begins; to be called before its request can leave the process.
 
@@ -99,6 +100,7 @@ class HistoryWriter:
             key: append: record key.
             position: poll: requested offset.
             final: Whether it belongs to the final phase.
+            batch: append: op_index of the first append of its record batch; None for that one.
 
         Returns:
             The op_index, which counts invocations from 0; an append writes it as its value.
@@ -119,6 +121,7 @@ class HistoryWriter:
                 key,
                 position,
                 final,
+                batch,
             )
         )
         self._room -= 1

@@ -67,6 +67,7 @@ class RunRecorder:
         key: str = "",
         position: int = -1,
         final: bool = False,
+        batch: int | None = None,
     ) -> int:
         """Records an invocation now."""
         invoked_ns = self._now_ns()
@@ -81,6 +82,7 @@ class RunRecorder:
             key=key,
             position=position,
             final=final,
+            batch=batch,
         )
         if self._watch is not None:
             self._watch.invoke(

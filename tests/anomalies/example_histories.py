@@ -19,6 +19,7 @@ CONTEXT = RunContext(
 
 _OPERATION = re.compile(
     r"(?P<op>\d+) p(?P<process>\d+) (?P<kind>append|poll|latest)(?: acks=(?P<acks>all|0|1))?"
+    r"(?: with (?P<batch>\d+))?"
     r"(?: from (?P<position>\d+))? -> (?P<result>.+) \[(?P<inv>\d+), (?P<res>\d+|\.\.\.)\](?P<final> final)?"
 )
 _EVENT = re.compile(
@@ -145,6 +146,7 @@ class Example:
             "node": "",
             "leader_epoch": -1,
             "final": match["final"] is not None,
+            "batch": int(match["batch"]) if match["batch"] else None,
         }
         if kind == "append" and result.startswith("ok at "):
             row["offset"] = int(result.removeprefix("ok at "))

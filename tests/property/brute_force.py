@@ -45,6 +45,7 @@ class Call:
     final: bool = False
     epoch: int = -1
     stamps: tuple[int, ...] = ()
+    batch: int | None = None
 
 
 def operations_table(calls: list[Call], topic: str = "t", partition: int = 0) -> pa.Table:
@@ -71,6 +72,7 @@ def operations_table(calls: list[Call], topic: str = "t", partition: int = 0) ->
         "node": ["b1"] * count,
         "leader_epoch": [call.epoch for call in calls],
         "final": [call.final for call in calls],
+        "batch": pa.array([call.batch for call in calls], pa.int64()),
     }
     return pa.table(columns, schema=OPERATIONS)
 

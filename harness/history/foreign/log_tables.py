@@ -264,6 +264,7 @@ class LogTables:
                 "",
                 -1,
                 call.final,
+                None,
             )
         )
         if call.final:

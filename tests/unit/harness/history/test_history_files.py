@@ -224,12 +224,34 @@ def without_columns(run_dir, version: int, table: str, columns: list[str]) -> No
     manifest = json.loads((directory / "manifest.json").read_text())
     manifest["format"] = version
     (directory / "manifest.json").write_text(json.dumps(manifest))
-    path = directory / f"{table}.parquet"
-    pq.write_table(pq.read_table(path).drop_columns(columns), path)
+    for path in (directory / f"{table}.parquet", *directory.glob(f"{table}/*.parquet")):
+        if path.exists():
+            pq.write_table(pq.read_table(path, partitioning=None).drop_columns(columns), path)
+
+
+def as_format_8(run_dir) -> None:
+    """Makes a history one of format 8, which knows neither batches nor compacted topics."""
+    without_columns(run_dir, 8, "operations", ["batch"])
+    without_columns(run_dir, 8, "run_facts", ["compacted"])
+
+
+def test_a_history_of_format_8_is_read_without_batches_and_compacted_topics(tmp_path, tables):
+    assert tables["operations"].num_rows
+    writer = HistoryWriter(None)
+    writer.add("run_facts", context_to_row(RunContext(compacted=True)))
+    tables["run_facts"] = writer.close()["run_facts"]
+    write_tables(tmp_path, tables)
+    assert read_tables(tmp_path)["run_facts"].column("compacted").to_pylist() == [True]
+    as_format_8(tmp_path)
+    read = read_tables(tmp_path)
+    assert read["run_facts"].column("compacted").to_pylist() == [False]
+    assert read["operations"].column("batch").null_count == tables["operations"].num_rows
+    assert read["operations"].equals(tables["operations"])
 
 
 def as_format_6(run_dir) -> None:
     """Makes a history one of format 6, which has no table `transaction_events`."""
+    as_format_8(run_dir)
     directory = run_dir / "history"
     manifest = json.loads((directory / "manifest.json").read_text())
     manifest["format"] = 6

@@ -1,0 +1,157 @@
+"""Whether record batches are in the log as a whole.
+
+A producer that sends several records to a partition at once sends one record batch. It is written, copied and
+truncated as a whole, so the log holds all of its records at consecutive offsets, or none (`torn-batch`). No loss
+and no election divides one.
+
+The final reads decide, because the log no longer changes then: where they returned one record of a batch, they
+must have returned each of the others whose place they went over. A record that cannot be read may be the missing
+one.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.anomalies import ANOMALIES
+from checkers.expectations import Case, judge
+from checkers.kernels.evidence import Evidence, sentence
+from checkers.kernels.findings import Finding, finding
+from checkers.kernels.history import I64, PartitionHistory
+from checkers.kernels.judging import expectations_of
+from checkers.kernels.log_checkers import LOG_TABLES, log_of
+from checkers.kernels.lost_acked import FinalLog, final_log
+from harness.contracts.checker import CheckerFinding, CheckerReport
+from harness.contracts.run_context import BATCH_CHECKER, RunContext
+
+
+def batch_heads(operations: pa.Table) -> tuple[I64, I64]:
+    """Returns the appends that batches of several records carried, and the first append of each one's batch.
+
+    Args:
+        operations: Of one partition.
+
+    Returns:
+        `op_index` of each such append, ascending, and `op_index` of the first append of its batch.
+    """
+    batch = operations.column("batch")
+    is_later = batch.is_valid().to_numpy()
+    later: I64 = operations.column("op_index").to_numpy()[is_later]
+    head: I64 = batch.fill_null(-1).to_numpy()[is_later]
+    first = np.unique(head)
+    op, of = np.concatenate((first, later)), np.concatenate((first, head))
+    order = np.argsort(op, kind="stable")
+    return op[order], of[order]
+
+
+def check_batches(
+    history: PartitionHistory, operations: pa.Table, final: FinalLog, *, log_start_offset: int = 0
+) -> Finding:
+    """Finds records that the final reads did not return although they returned others of the same batch.
+
+    Args:
+        history: One partition.
+        operations: Its rows.
+        final: What the final reads showed.
+        log_start_offset: What is below it may have been deleted.
+
+    Returns:
+        `torn-batch`: `first` is an append whose record was returned at `offset`, `second` one of the same batch
+        whose record was not, and should be at `other`. One instance for each missing record.
+    """
+    op, head = batch_heads(operations)
+    # The place of each append in its batch; all of a batch stand together, in the order of sending.
+    by_batch = np.lexsort((op, head))
+    op, head = op[by_batch], head[by_batch]
+    begin, count = np.unique(head, return_index=True, return_counts=True)[1:]
+    place = np.arange(len(op)) - np.repeat(begin, count)
+    rows = np.flatnonzero((history.record_poll >= 0) & history.record_trusted)
+    rows = rows[history.poll_final[history.record_poll[rows]] & (history.record_append[rows] >= 0)]
+    offset, value = history.record_offset[rows], history.append_op[history.record_append[rows]]
+    order = np.argsort(op, kind="stable")
+    at = np.minimum(np.searchsorted(op[order], value), max(len(op) - 1, 0))
+    if not len(op) or not len(rows):
+        return finding("torn-batch", np.empty(0, dtype=np.int64))
+    is_member = op[order][at] == value
+    member, offset = order[at[is_member]], offset[is_member]
+    # One copy of a batch for each offset at which it would begin.
+    copies, shown = np.unique(
+        np.stack((head[member], offset - place[member])), axis=1, return_index=True
+    )
+    batch = np.searchsorted(head[begin], copies[0])
+    size = count[batch]
+    copy = np.repeat(np.arange(len(batch)), size)
+    within = np.arange(len(copy)) - np.repeat(np.cumsum(size) - size, size)
+    expected = copies[1][copy] + within
+    append = begin[batch][copy] + within
+    is_there = _pairs(append, expected, member, offset)
+    unreadable = history.record_offset[(history.record_poll >= 0) & ~history.record_trusted]
+    missing = ~is_there & (expected >= log_start_offset) & final.covers(expected)
+    missing &= ~np.isin(expected, unreadable)
+    found = np.flatnonzero(missing)
+    return finding(
+        "torn-batch",
+        op[member[shown[copy[found]]]],
+        second=op[append[found]],
+        offset=offset[shown[copy[found]]],
+        other=expected[found],
+    )
+
+
+def _pairs(first: I64, second: I64, among_first: I64, among_second: I64) -> np.ndarray:
+    """Returns which pairs of numbers are among others."""
+    both = np.stack((np.concatenate((first, among_first)), np.concatenate((second, among_second))))
+    _, number = np.unique(both, axis=1, return_inverse=True)
+    number = number.reshape(-1)
+    return np.isin(number[: len(first)], number[len(first) :])
+
+
+class Batches:
+    """The checker `batches`; see the module. It needs the column `batch` of `operations`."""
+
+    name = BATCH_CHECKER
+    tables = LOG_TABLES
+    per_partition = True
+
+    def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
+        """Checks the batches of one partition."""
+        history = log_of(tables, context).history
+        final = final_log(
+            history,
+            log_start_offset=context.log_start_offset,
+            phase_complete=context.final_phase_complete,
+        )
+        operations = tables["operations"]
+        found = check_batches(history, operations, final, log_start_offset=context.log_start_offset)
+        sent, _ = batch_heads(operations)
+        coverage = {"appends_in_batches": len(sent)}
+        if not found.count:
+            return CheckerReport(coverage=coverage)
+        row = judge(
+            Case(
+                id=found.id,
+                is_weak=False,
+                is_excused=False,
+                is_undecided=False,
+                expectations=expectations_of(context),
+            )
+        )
+        worst = found.worst()
+        return CheckerReport(
+            findings=(
+                CheckerFinding(
+                    id=found.id,
+                    level=ANOMALIES[found.id].level,
+                    count=found.count,
+                    judgement=row.judgement,
+                    rule=row.rule,
+                    sentence=sentence(found, worst),
+                    witnesses=Evidence(operations).witnesses(found, worst),
+                ),
+            ),
+            coverage=coverage,
+        )
+
+
+BATCHES = Batches()

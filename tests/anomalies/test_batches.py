@@ -1,0 +1,194 @@
+"""Record batches are in the log as a whole."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from checkers.kernels.batches import BATCHES, batch_heads
+from checkers.kernels.compose import judge_run
+from checkers.kernels.partition_tables import PartitionTables
+from harness.contracts.run_context import BATCH_CHECKER, LOG_CHECKERS, RunContext
+from harness.contracts.verdict import Judgement, Validity
+from harness.errors import HistoryError
+from harness.history.schema import TABLES
+from tests.anomalies.runs import Call, run
+from tests.property.brute_force import operations_table
+
+CONTEXT = RunContext(
+    checkers=(*LOG_CHECKERS, BATCH_CHECKER), enabled_faults=(), acked_during_faults_min=0
+)
+
+
+def sent(op: int, *, batch: int | None = None, offset: int | None = None, at: int = 1) -> Call:
+    """Returns an append of process 1, without a response unless it has an offset."""
+    return Call(
+        op=op,
+        kind="append",
+        process=1,
+        inv=at,
+        res=None if offset is None else at + 8,
+        outcome="info" if offset is None else "ok",
+        offset=offset,
+        batch=batch,
+    )
+
+
+def final(*records: tuple[int, int], op: int = 90, position: int = 0, end: int = 9) -> Call:
+    return Call(
+        op=op,
+        kind="poll",
+        process=9,
+        inv=100 + op,
+        res=101 + op,
+        position=position,
+        records=records,
+        end=end,
+        final=True,
+    )
+
+
+THREE = [sent(0), sent(1, batch=0), sent(2, batch=0)]
+OTHER = sent(5, at=20)
+
+
+def torn(calls: list[Call], context: RunContext = CONTEXT) -> int:
+    """Returns how many records are missing from batches, by the checker alone."""
+    tables = {name: schema.empty_table() for name, schema in TABLES.items()} | run(calls)
+    report = BATCHES.check(PartitionTables(tables), context)
+    assert {one.id for one in report.findings} <= {"torn-batch"}
+    return sum(one.count for one in report.findings)
+
+
+def test_a_whole_batch_and_no_batch_are_right() -> None:
+    assert torn([*THREE, final((0, 0), (1, 1), (2, 2), end=3)]) == 0
+    assert torn([*THREE, OTHER, final((0, 5), end=1)]) == 0
+    assert torn([*THREE, final(end=0)]) == 0
+
+
+@pytest.mark.parametrize("missing", range(3))
+def test_every_missing_record_of_a_batch_is_found(missing: int) -> None:
+    records = [(offset, offset) for offset in range(3) if offset != missing]
+    rest = [OTHER, final(*records, (3, 5), end=4)]
+    assert torn([*THREE, *rest]) == 1
+    assert torn([*THREE, OTHER, final((0, 0), (3, 5), end=4)]) == 2
+
+
+def test_another_record_at_its_place_does_not_replace_it() -> None:
+    assert torn([*THREE, OTHER, final((0, 0), (1, 5), (2, 2), end=3)]) == 1
+    assert torn([*THREE, OTHER, final((0, 0), (1, 1), (2, 5), end=3)]) == 1
+
+
+def test_records_of_a_batch_in_the_wrong_order_are_not_at_their_places() -> None:
+    assert torn([*THREE, final((0, 0), (1, 2), (2, 1), end=3)]) > 0
+
+
+def test_what_was_not_reached_may_be_there() -> None:
+    assert torn([*THREE, final((0, 0), (1, 1), end=3)]) == 0
+    assert torn([*THREE, final((1, 1), (2, 2), position=1, end=3)]) == 0
+    cut = replace(CONTEXT, log_start_offset=1)
+    assert torn([*THREE, final((1, 1), (2, 2), position=0, end=3)], cut) == 0
+
+
+def test_several_final_reads_together_show_a_batch() -> None:
+    first, second = final((0, 0), end=3), final((1, 1), (2, 2), op=91, position=1, end=3)
+    assert torn([*THREE, first, second]) == 0
+    assert torn([*THREE, first, replace(second, records=((2, 2),))]) == 1
+
+
+def test_a_batch_that_was_sent_twice_is_whole_each_time() -> None:
+    twice = [(offset, offset % 3) for offset in range(6)]
+    assert torn([*THREE, final(*twice, end=6)]) == 0
+    assert torn([*THREE, OTHER, final(*twice[:4], (4, 5), twice[5], end=6)]) == 1
+
+
+def test_the_verdict_names_it_and_nothing_excuses_it() -> None:
+    acked = [sent(0, offset=0), sent(1, batch=0), sent(2, offset=1, at=20)]
+    verdict = judge_run(run([*acked, final((0, 0), (1, 2), end=2)]), CONTEXT)
+    assert verdict.validity is Validity.INVALID
+    (anomaly,) = verdict.anomalies
+    assert (anomaly.id, anomaly.judgement) == ("torn-batch", Judgement.FORBIDDEN)
+    assert anomaly.sentence == (
+        "the final reads returned the record of op 0 at offset 0, and went past offset 1 without that of op 1,"
+        " which was sent in the same batch"
+    )
+    assert [witness.op_index for witness in anomaly.witnesses] == [0, 1]
+    assert verdict.levels["integrity"] == "broken"
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [sent(0), sent(1, batch=7)],
+        [sent(0), sent(1, batch=0), sent(2, batch=1)],
+        [sent(0), replace(sent(1, batch=0), process=2)],
+        [sent(0, batch=1), sent(1)],
+        [final(op=0, end=0), sent(1, batch=0)],
+        [sent(0), replace(final(op=1, end=0), batch=0)],
+    ],
+    ids=["no operation", "behind the first", "other process", "later", "a poll", "of a poll"],
+)
+def test_a_batch_that_cannot_be_is_refused(calls: list[Call]) -> None:
+    with pytest.raises(
+        HistoryError, match=r"operations.*, row \d: batch is \d, which is not the first append"
+    ):
+        judge_run(run(calls), CONTEXT)
+
+
+def test_heads_are_by_append() -> None:
+    calls = [sent(0), sent(3, batch=0), sent(1), sent(4), sent(5, batch=4)]
+    ops, heads = batch_heads(operations_table(calls))
+    assert (ops.tolist(), heads.tolist()) == ([0, 3, 4, 5], [0, 0, 4, 4])
+    assert isinstance(operations_table(calls), pa.Table)
+
+
+# --- by definition ---
+
+
+def missing_by_definition(calls: list[Call]) -> int:
+    """Counts the missing records of batches one by one."""
+    batches: dict[int, list[int]] = {}
+    for call in calls:
+        if call.kind == "append":
+            batches.setdefault(call.op if call.batch is None else call.batch, []).append(call.op)
+    polls = [call for call in calls if call.kind == "poll" and call.records]
+    there = {row for call in polls for row in call.records}
+    passed = {offset for call in polls for offset in range(call.position, call.records[-1][0] + 1)}
+    missing = {
+        (value, offset - members.index(shown) + place)
+        for offset, shown in there
+        for members in batches.values()
+        if shown in members
+        for place, value in enumerate(members)
+    }
+    return sum(1 for value, offset in missing if (offset, value) not in there and offset in passed)
+
+
+def random_histories(random: Random) -> Iterator[list[Call]]:
+    calls: list[Call] = []
+    while len(calls) < 7:
+        head = len(calls)
+        size = random.randint(1, 3)
+        calls += [sent(head + at, batch=head if at else None, at=1 + head) for at in range(size)]
+    values = [random.choice(range(len(calls))) for _ in range(random.randint(1, 7))]
+    order = sorted(values) if random.random() < 0.7 else values
+    first = random.randint(0, 2)
+    records, offset = [], first
+    for value in order:
+        records.append((offset, value))
+        offset += random.choice((1, 1, 1, 2))
+    at = random.randint(0, len(records))
+    for number, part in enumerate((records[:at], records[at:])):
+        if part:
+            position = part[0][0] - random.choice((0, 0, min(1, part[0][0])))
+            calls.append(final(*part, op=90 + number, position=position, end=offset))
+    yield calls
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_the_kernel_counts_what_the_definition_does(seed: int) -> None:
+    for calls in random_histories(Random(seed)):
+        context = replace(CONTEXT, sparse_offsets=True, at_least_once=True)
+        assert torn(calls, context) == missing_by_definition(calls)
