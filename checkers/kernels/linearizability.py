@@ -10,8 +10,8 @@ Assumed: one append writes one record of a unique value; `fail` means that nothi
 come from one clock (or `clock_error_ns` bounds the difference); a log end was requested after the invocation.
 
 Left out: batches of several records as one step (`checkers.kernels.batches`), retries that may write twice,
-transactions. If producers are idempotent (`Options.sent_again`), an offset without a known record shows nothing: an
-attempt that is no longer in the log may have been there.
+transactions. If producers are idempotent (`Options.sent_again`), an offset without a known record shows nothing:
+an attempt that is no longer in the log may have been there.
 """
 
 from dataclasses import dataclass, field
