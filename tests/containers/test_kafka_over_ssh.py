@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pace import slower
 
 from harness.cli.main import main
 from results.history_files import read_tables
@@ -69,9 +70,14 @@ def test_clocks_of_brokers_and_controllers_move_on_hosts(
     kafka_or_skip("4.0.2")
     path = tmp_path / "clocks.toml"
     path.write_text(CLOCKS)
-    code, output = call(capsys, tmp_path / "runs", "run", path, "--hosts", hosts)
+    for times in (1, 2, 3):
+        # On a busy machine no follower may be in the ISR again when the next fault looks for one.
+        paced = slower(path, tmp_path / f"slower-{times}", times)
+        code, output = call(capsys, tmp_path / "runs", "run", paced, "--hosts", hosts)
+        faults = read_tables(Path(output["directory"]))["faults"].to_pylist()
+        if all(row["resolved"] for row in faults):
+            break
     assert (code, output["verdict"]) == (0, "valid"), output["reasons"]
-    faults = read_tables(Path(output["directory"]))["faults"].to_pylist()
     assert [row["fault"] for row in faults] == ["clock_step", "clock_drift", "clock_strobe"]
     for row in faults:
         assert row["took_effect"], row

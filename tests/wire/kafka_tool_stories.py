@@ -268,6 +268,7 @@ def leaders_are_elected(tools: Tools, cluster: SharedCluster) -> None:
         where = ("--topic", name, "--partition", "0")
         return tools.run("leader-election", "--election-type", kind, *where, exit_code=exit_code)
 
+    cluster.wait_for_isr(topic, 2)
     assert "Successfully completed leader election (PREFERRED)" in elect(topic)
     assert tools.partitions(topic)[0]["Leader"] == "2"
     assert "Valid replica already elected" in elect(topic)
