@@ -71,11 +71,11 @@ def _partitions(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SeenLog:
-    """The records of one partition that clients saw, one per offset.
+    """The records of one partition that clients saw; several at an offset if elections lost some.
 
     Attributes:
         records: Columns `IDENTITY`, `key`, `invoked_ns` and `completed_ns` of the append, and `removable_ns`: from
-            when on the cleaner may have removed it. Ascending offsets.
+            when on the cleaner may have removed it. Ascending by offset, then in the order of sending.
     """
 
     records: pd.DataFrame
@@ -92,15 +92,16 @@ class _SeenLog:
                 acked.reset_index().rename(columns={"op_index": "value"})[IDENTITY],
             ]
         )
-        known = known.astype("int64").drop_duplicates("offset").sort_values("offset")
+        known = known.astype("int64").drop_duplicates(["offset", "value"])
         # Whoever wrote another record than a client of this history is not known to have written it in time.
-        known = known[known["value"].isin(appends.index)].reset_index(drop=True)
+        known = known[known["value"].isin(appends.index)]
         writer = appends.loc[known["value"]]
         known = known.assign(
             key=writer["key"].to_numpy(),
             invoked_ns=writer["invoked_ns"].to_numpy(dtype="int64"),
             completed_ns=writer["completed_ns"].fillna(NEVER_NS).to_numpy(dtype="int64"),
         )
+        known = known.sort_values(["offset", "invoked_ns"], ignore_index=True)
         # The earliest of the later records of its key permits its removal.
         backwards = known.iloc[::-1]
         earliest = backwards.groupby("key")["invoked_ns"].cummin()
@@ -113,9 +114,8 @@ class _SeenLog:
         self, operations: pd.DataFrame, records_read: pd.DataFrame, clock_error_ns: int
     ) -> pd.DataFrame:
         """Returns rows of `records_read` for removed records that polls passed over, without `index_in_poll`."""
-        removable = self.records[self.records["removable_ns"] < NEVER_NS]
         polls = _ranges(operations, records_read)
-        offsets = removable["offset"].to_numpy()
+        offsets = self.records["offset"].to_numpy()
         begin = np.searchsorted(offsets, polls["start"].to_numpy(), side="left")
         end = np.maximum(np.searchsorted(offsets, polls["last"].to_numpy(), side="right"), begin)
         poll = np.repeat(np.arange(len(polls)), end - begin)
@@ -123,10 +123,14 @@ class _SeenLog:
         ended_ns = polls["completed_ns"].to_numpy()[poll]
         # Two clocks of one moment differ by that much at most.
         until_ns = ended_ns + np.minimum(clock_error_ns, NEVER_NS - ended_ns)
-        fits = removable["removable_ns"].to_numpy()[record] <= until_ns
-        fits &= removable["invoked_ns"].to_numpy()[record] <= until_ns
-        found = removable.iloc[record[fits]].assign(
-            op_index=polls["op_index"].to_numpy()[poll[fits]]
+        rows = np.flatnonzero(self.records["invoked_ns"].to_numpy()[record] <= until_ns)
+        # Of several at one offset the last one was there.
+        place = np.stack((poll[rows], offsets[record[rows]]))
+        is_last = np.append((place[:, 1:] != place[:, :-1]).any(axis=0), True)[: len(rows)]
+        rows = rows[is_last]
+        rows = rows[self.records["removable_ns"].to_numpy()[record[rows]] <= until_ns[rows]]
+        found = self.records.iloc[record[rows]].assign(
+            op_index=polls["op_index"].to_numpy()[poll[rows]]
         )
         returned = pd.MultiIndex.from_frame(records_read[["op_index", "offset"]].astype("int64"))
         is_returned = pd.MultiIndex.from_frame(found[["op_index", "offset"]]).isin(returned)

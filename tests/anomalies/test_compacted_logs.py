@@ -142,6 +142,21 @@ def test_what_is_added_stands_in_order_and_is_counted() -> None:
     assert same[1].equals(records)
 
 
+def test_of_two_records_that_had_one_offset_the_later_one_was_removed() -> None:
+    """An election lost record 0; then record 1 took its place."""
+    early = Call(op=5, kind="poll", process=8, inv=2, res=3, position=0, records=((0, 0),))
+    calls = [replace(OLD, outcome="info", offset=None), early, append(1, 0, at=9)]
+    calls += [append(2, 1, at=11), append(3, 2, at=13), final(10, 20, (1, 2), (2, 3))]
+    tables = keyed(calls, {0: "a", 1: "b", 2: "a", 3: "b"})
+    _, records = with_removed_records(tables["operations"], tables["records_read"])
+    rows = [(row["op_index"], row["offset"], row["value"]) for row in records.to_pylist()]
+    assert rows == [(5, 0, 0), (10, 0, 1), (10, 1, 2), (10, 2, 3)]
+    # Without a later record of its key it is lost, whatever had its place before.
+    tables = keyed(calls, {0: "a", 1: "c", 2: "a", 3: "b"})
+    _, records = with_removed_records(tables["operations"], tables["records_read"])
+    assert records.num_rows == 3
+
+
 # --- random histories of a correct log, and with one record lost ---
 
 RUNS = 100
