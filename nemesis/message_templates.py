@@ -25,12 +25,17 @@ def _late_messages(draw: Drawing, at_ms: int) -> list[Fault]:
             "BrokerHeartbeat from broker",
         )
     )
-    name = draw.pick(("hold_messages", "delay_messages", "drop_messages", "duplicate_messages"))
+    name = draw.pick(
+        (
+            *("hold_messages", "delay_messages", "drop_messages", "duplicate_messages"),
+            "reorder_messages",
+        )
+    )
     is_request = not messages.partition(" ")[0].endswith("Response")
     if name == "duplicate_messages" and not is_request:
         name = "hold_messages"
     more: dict[str, object] = {}
-    if name in ("delay_messages", "duplicate_messages"):
+    if name in ("delay_messages", "duplicate_messages", "reorder_messages"):
         more["ms"] = 20 + int(draw.stream.random() * 400)
     if name in ("drop_messages", "duplicate_messages"):
         more["count"] = 1 + int(draw.stream.random() * 3)
@@ -83,7 +88,7 @@ def _late_markers(draw: Drawing, at_ms: int) -> list[Fault]:
 
 MESSAGE_TEMPLATES: Mapping[str, Template] = {
     "late-messages": Template(
-        about="Messages between servers wait, are lost or are processed twice, while brokers go away.",
+        about="Messages between servers wait, are lost, overtaken or processed twice, while brokers go away.",
         draw=_late_messages,
         needs_simulation=True,
     ),

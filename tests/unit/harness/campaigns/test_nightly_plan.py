@@ -29,6 +29,14 @@ def test_the_default_plan_is_possible_on_a_machine_without_anything_else() -> No
         check_world(job.experiment, 0)
 
 
+def test_the_default_plan_varies_configurations_and_plays_templates_with_guidance() -> None:
+    searching = [job for job in load_nightly(None) if job.experiment.space]
+    assert [job.name for job in searching] == ["search"]
+    (job,) = searching
+    assert job.experiment.nemesis.templates
+    assert job.guided == 25
+
+
 def test_a_family_of_scenarios_has_those_that_can_run_where_the_job_does() -> None:
     job = '[[jobs]]\nname = "all"\nscenario = "last-replica-standing"\n'
     simulated = {job.name for job in _loads(job)}
