@@ -273,7 +273,7 @@ def test_rolling_restarts_reach_every_broker_and_sieges_end_in_a_strike_on_contr
     assert {"majority_controllers", "controllers", "active_controller"} <= struck
     messages = {f.fault for seed in range(30) for f in draw(seed, ("late-messages",))}
     of_messages = {name for name, row in FAULTS.items() if row.targets is Targets.MESSAGES}
-    assert of_messages & messages == of_messages - {"reorder_messages", "refuse_messages"}
+    assert of_messages & messages == of_messages - {"refuse_messages"}
 
 
 def test_who_is_elected_is_alone_and_the_other_controllers_lose_power():

@@ -34,7 +34,7 @@ def test_the_default_plan_varies_configurations_and_plays_templates_with_guidanc
     assert [job.name for job in searching] == ["search"]
     (job,) = searching
     assert job.experiment.nemesis.templates
-    assert job.guided == 25
+    assert job.guided == 0.25
 
 
 def test_a_family_of_scenarios_has_those_that_can_run_where_the_job_does() -> None:
