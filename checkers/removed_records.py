@@ -125,8 +125,8 @@ class _SeenLog:
         until_ns = ended_ns + np.minimum(clock_error_ns, NEVER_NS - ended_ns)
         rows = np.flatnonzero(self.records["invoked_ns"].to_numpy()[record] <= until_ns)
         # Of several at one offset the last one was there.
-        place = np.stack((poll[rows], offsets[record[rows]]))
-        is_last = np.append((place[:, 1:] != place[:, :-1]).any(axis=0), True)[: len(rows)]
+        pairs = np.stack((poll[rows], offsets[record[rows]]))
+        is_last = np.append((pairs[:, 1:] != pairs[:, :-1]).any(axis=0), True)[: len(rows)]
         rows = rows[is_last]
         rows = rows[self.records["removable_ns"].to_numpy()[record[rows]] <= until_ns[rows]]
         found = self.records.iloc[record[rows]].assign(
