@@ -13,12 +13,18 @@ class PowerCut(HostInjection):
     """The power of nodes is cut; it comes back when they are started."""
 
     _responses: list[Any]
+    _stood: tuple[str, ...]
+
+    def select(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        """Returns all nodes: one without a process may still lose what it had written."""
+        return self.hosts.servers(nodes)
 
     async def begin(self) -> None:
         """Cuts the power of all nodes at one instant."""
         cluster = self.hosts.cluster
-        await self.hosts.before_end(self.nodes)
-        for name in self.nodes:
+        self._stood = self.hosts.alive(self.nodes)
+        await self.hosts.before_end(self._stood)
+        for name in self._stood:
             cluster.expect_end(name)
         plans = {name: self._plan(name) for name in self.nodes}
         self._responses = await self.hosts.per_agent(
@@ -32,7 +38,8 @@ class PowerCut(HostInjection):
         )
         for name in self.nodes:
             self.hosts.before_start_of[name] = functools.partial(self._power_on, name)
-            cluster.process_is_gone(name)
+            if name in self._stood:
+                cluster.process_is_gone(name)
 
     async def undo_on(self, name: str) -> None:
         """Ends the silence of a node and resumes its process."""
@@ -48,8 +55,12 @@ class PowerCut(HostInjection):
         return evidence
 
     def took_effect(self) -> bool:
-        """Whether there was a process; it is gone."""
-        return True
+        """Whether there was a process, which is gone, or a node that was down lost data."""
+        return bool(self._stood) or any(
+            node["took_effect"]
+            for response in self._responses
+            for node in response["nodes"].values()
+        )
 
     async def _power_on(self, name: str) -> None:
         """Ends the silence of a node that is about to be started."""

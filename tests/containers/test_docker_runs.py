@@ -15,6 +15,7 @@ import pytest
 from harness.cli.main import main
 from harness.environments.hosts.docker import LABEL_RUN, STATE_ROOT, DockerPlacement
 from nemesis.agent import state
+from results.history_files import read_tables
 
 EXPERIMENT = """
 name = "short"
@@ -211,3 +212,46 @@ def test_a_terminated_run_removes_its_containers(
     assert not [c for c in containers if c.labels[LABEL_RUN].startswith(ours)]
     networks = engine.networks.list(filters={"label": LABEL_RUN})
     assert not [n for n in networks if n.attrs["Labels"][LABEL_RUN].startswith(ours)]
+
+
+DOWN = """
+name = "down"
+on = "docker"
+timings = "fast"
+duration_ms = 8000
+[workload]
+appends_per_s = 200.0
+[[schedule]]
+id = "killed"
+fault = "kill"
+targets = ["follower:t-0"]
+at_ms = 2000
+for_ms = 4000
+[[schedule]]
+id = "cut"
+fault = "power"
+targets = ["down"]
+at_ms = 2300
+for_ms = 1500
+"""
+
+
+@pytest.mark.long
+def test_power_is_cut_on_a_node_that_is_down(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A killed process leaves what it wrote to the kernel; a power cut takes that."""
+    path = tmp_path / "down.toml"
+    path.write_text(DOWN)
+    output = run_experiment(path, tmp_path, capsys)
+    assert (output["exit_code"], output["verdict"]) == (0, "valid"), output["reasons"]
+    rows = read_tables(Path(output["directory"]))["faults"].to_pylist()
+    killed, cut = rows
+    assert killed["resolved"] == cut["resolved"] != []
+    assert cut["took_effect"]
+    (node,) = cut["resolved"]
+    evidence = json.loads(cut["evidence"])[node]
+    assert evidence["lost_bytes"] > 0
+    assert not evidence["stood"], "it had no process"
+    # Its power comes back before the end of the other fault, which keeps it down.
+    assert cut["healed_ns"] < killed["healed_ns"]
