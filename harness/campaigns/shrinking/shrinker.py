@@ -180,10 +180,10 @@ class Shrinker:
             last_ms + 1, self.best.experiment.duration_ms, self._with_duration, TIME_GRAIN_MS
         )
         settings: Any = self.best.experiment.workload
-        for name in ("processes", "members"):
+        for name, least in simpler.LEAST_CLIENTS.items():
             if hasattr(settings, name):
-                self._smallest(1, getattr(settings, name), self._with_setting(name, int), 1)
-        for name in ("queries_per_s", "latests_per_s", "polls_per_s", "appends_per_s"):
+                self._smallest(least, getattr(settings, name), self._with_setting(name, int), 1)
+        for name in simpler.RATES:
             if hasattr(settings, name):
                 rate = int(getattr(settings, name))
                 self._smallest(0, rate, self._with_setting(name, float), 1)

@@ -23,7 +23,19 @@ CHOOSING = (
 """Selectors for which a random stream chooses nodes."""
 
 _SIMPLE_WEATHERS = ("calm", "light")
-_KEPT_SETTINGS = ("client", "processes", "members")
+LEAST_CLIENTS = {
+    "processes": 1,
+    "members": 1,
+    "producers": 1,
+    "processors": 0,
+    "readers": 0,
+    "uncommitted_readers": 0,
+}
+"""Settings of workloads that say how many clients there are, and the least that is tried."""
+RATES = ("queries_per_s", "latests_per_s", "polls_per_s", "appends_per_s", "transactions_per_s")
+"""Settings of workloads that say how often clients do something."""
+
+_KEPT_SETTINGS = ("client", *LEAST_CLIENTS)
 """Settings of workloads that are numbers to make smaller, or that decide what kind of test it is."""
 
 

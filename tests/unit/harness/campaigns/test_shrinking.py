@@ -26,6 +26,7 @@ from harness.systems.registry import SYSTEMS
 from nemesis.fault import Fault
 from results.report.story import Change, Entry
 from tests.unit.harness.campaigns.fake_crew import fake_crew, made_up_row
+from workloads.transactions_config import TransactionsConfig
 
 PARTS = {
     "system": "reference",
@@ -119,6 +120,26 @@ def needs_two_faults(experiment: Experiment) -> bool:
         and settings.processes >= 2
         and settings.appends_per_s >= 10
     )
+
+
+def test_clients_of_transactions_become_few_and_slow() -> None:
+    experiment = Experiment(
+        workload_name="transactions", workload=TransactionsConfig(), duration_ms=3_000
+    )
+    trial = explicit(experiment, [fault("f0", "isolate", 500)], 7)
+
+    def needs(one: Experiment) -> bool:
+        settings: Any = one.workload
+        return bool(one.schedule and settings.processors >= 2 and settings.transactions_per_s >= 10)
+
+    with fake_crew(answering(needs), members=1) as crew:
+        some = trial_runs(crew)
+        shrinker = Shrinker(trial, some.row(trial), WANTED, some)
+        shrinker.run()
+    settings: Any = shrinker.best.experiment.workload
+    assert settings.processors == 2
+    assert (settings.producers, settings.readers, settings.uncommitted_readers) == (1, 0, 0)
+    assert 10 <= settings.transactions_per_s <= 12
 
 
 def test_what_is_not_needed_goes_and_numbers_become_small() -> None:
