@@ -185,7 +185,7 @@ def judge_pieces(
         must be judged as a whole.
     """
     context = pieces.context
-    bounds = pieces.bounds() if can_be_cut(context) and not context.compacted else []
+    bounds = pieces.bounds() if can_be_cut(context) else []
     if not bounds:
         return None
     try:

@@ -14,15 +14,13 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from checkers.anomalies import ANOMALIES
-from checkers.expectations import Case, judge
 from checkers.kernels.evidence import Evidence, sentence
 from checkers.kernels.findings import Finding, finding
-from checkers.kernels.history import I64, PartitionHistory
-from checkers.kernels.judging import expectations_of
+from checkers.kernels.history import I64, Bools, PartitionHistory, lookup
+from checkers.kernels.judging import judged_finding
 from checkers.kernels.log_checkers import LOG_TABLES, log_of
 from checkers.kernels.lost_acked import FinalLog, final_log
-from harness.contracts.checker import CheckerFinding, CheckerReport
+from harness.contracts.checker import CheckerReport
 from harness.contracts.run_context import BATCH_CHECKER, RunContext
 
 
@@ -69,12 +67,12 @@ def check_batches(
     rows = np.flatnonzero((history.record_poll >= 0) & history.record_trusted)
     rows = rows[history.poll_final[history.record_poll[rows]] & (history.record_append[rows] >= 0)]
     offset, value = history.record_offset[rows], history.append_op[history.record_append[rows]]
-    order = np.argsort(op, kind="stable")
-    at = np.minimum(np.searchsorted(op[order], value), max(len(op) - 1, 0))
-    if not len(op) or not len(rows):
+    by_op = np.argsort(op, kind="stable")
+    at = lookup(op[by_op])(value)
+    is_member = at >= 0
+    if not is_member.any():
         return finding("torn-batch", np.empty(0, dtype=np.int64))
-    is_member = op[order][at] == value
-    member, offset = order[at[is_member]], offset[is_member]
+    member, offset = by_op[at[is_member]], offset[is_member]
     # One copy of a batch for each offset at which it would begin.
     copies, shown = np.unique(
         np.stack((head[member], offset - place[member])), axis=1, return_index=True
@@ -99,7 +97,7 @@ def check_batches(
     )
 
 
-def _pairs(first: I64, second: I64, among_first: I64, among_second: I64) -> np.ndarray:
+def _pairs(first: I64, second: I64, among_first: I64, among_second: I64) -> Bools:
     """Returns which pairs of numbers are among others."""
     both = np.stack((np.concatenate((first, among_first)), np.concatenate((second, among_second))))
     _, number = np.unique(both, axis=1, return_inverse=True)
@@ -128,30 +126,15 @@ class Batches:
         coverage = {"appends_in_batches": len(sent)}
         if not found.count:
             return CheckerReport(coverage=coverage)
-        row = judge(
-            Case(
-                id=found.id,
-                is_weak=False,
-                is_excused=False,
-                is_undecided=False,
-                expectations=expectations_of(context),
-            )
-        )
         worst = found.worst()
-        return CheckerReport(
-            findings=(
-                CheckerFinding(
-                    id=found.id,
-                    level=ANOMALIES[found.id].level,
-                    count=found.count,
-                    judgement=row.judgement,
-                    rule=row.rule,
-                    sentence=sentence(found, worst),
-                    witnesses=Evidence(operations).witnesses(found, worst),
-                ),
-            ),
-            coverage=coverage,
+        torn = judged_finding(
+            found.id,
+            found.count,
+            sentence(found, worst),
+            context,
+            witnesses=Evidence(operations).witnesses(found, worst),
         )
+        return CheckerReport(findings=(torn,), coverage=coverage)
 
 
 BATCHES = Batches()

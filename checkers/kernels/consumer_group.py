@@ -29,15 +29,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from checkers.anomalies import ANOMALIES
-from checkers.expectations import Case, judge
 from checkers.kernels.columns import Columns
 from checkers.kernels.coordinators import Coordinator
 from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED
 from checkers.kernels.evidence import Evidence
 from checkers.kernels.group_commits import NEVER, GroupJudge, Register, Report, register_of
 from checkers.kernels.history import I8, I64, Bools, is_word
-from checkers.kernels.judging import RECORDS_LISTED_MAX, expectations_of
+from checkers.kernels.judging import RECORDS_LISTED_MAX, judged_finding
 from checkers.kernels.log_checkers import LOG_TABLES, elections_of, reader_of
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import RunContext
@@ -380,21 +378,12 @@ def _skipped(
 def _finding(
     identifier: str, count: int, text: str, context: RunContext, outcome: int, **more: Any
 ) -> CheckerFinding:
-    row = judge(
-        Case(
-            id=identifier,
-            is_weak=False,
-            is_excused=outcome == EXCUSED,
-            is_undecided=outcome == UNDECIDED,
-            expectations=expectations_of(context),
-        )
-    )
-    return CheckerFinding(
-        id=identifier,
-        level=ANOMALIES[identifier].level,
-        count=count,
-        judgement=row.judgement,
-        rule=row.rule,
-        sentence=text,
+    return judged_finding(
+        identifier,
+        count,
+        text,
+        context,
+        is_excused=outcome == EXCUSED,
+        is_undecided=outcome == UNDECIDED,
         **more,
     )

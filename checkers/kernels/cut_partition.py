@@ -40,7 +40,9 @@ replicas have to be followed."""
 
 def can_be_cut(context: RunContext) -> bool:
     """Returns whether every checker of single partitions can be folded."""
-    if context.sparse_offsets or context.at_least_once or not context.log_ends_recorded:
+    if context.sparse_offsets or context.compacted:
+        return False
+    if context.at_least_once or not context.log_ends_recorded:
         return False
     known = {*LOG_CHECKERS, GROUP_CHECKER, REPLICA_CHECKER, MEASURED}
     if not may_be_stuck(context):

@@ -19,7 +19,7 @@ from checkers.kernels.linearizability import Options, PartitionReport, check_his
 from checkers.kernels.lost_acked import final_log
 from harness.contracts.checker import CheckerFinding
 from harness.contracts.run_context import SESSION_CHECKER, RunContext
-from harness.contracts.verdict import Judgement
+from harness.contracts.verdict import Judgement, Witness
 
 RECORDS_LISTED_MAX = 1000
 """How many lost records a verdict lists by offset and value; their count is always exact."""
@@ -28,6 +28,50 @@ RECORDS_LISTED_MAX = 1000
 def expectations_of(context: RunContext) -> Expectations:
     """Returns the part of a context that the expectation matrix reads."""
     return Expectations(elr_on=context.elr_on, at_least_once=context.at_least_once)
+
+
+def judged_finding(
+    identifier: str,
+    count: int,
+    text: str,
+    context: RunContext,
+    *,
+    is_excused: bool = False,
+    is_undecided: bool = False,
+    witnesses: tuple[Witness, ...] = (),
+    details: dict[str, Any] | None = None,
+) -> CheckerFinding:
+    """Returns instances of an anomaly that all fall under the same row of the matrix.
+
+    Args:
+        identifier: The anomaly.
+        count: How many instances there are.
+        text: The sentence about them.
+        context: What the run declares about itself.
+        is_excused: Whether elections excuse them.
+        is_undecided: Whether it is not known whether elections excuse them.
+        witnesses: Operations that show it.
+        details: More facts.
+    """
+    row = judge(
+        Case(
+            id=identifier,
+            is_weak=False,
+            is_excused=is_excused,
+            is_undecided=is_undecided,
+            expectations=expectations_of(context),
+        )
+    )
+    return CheckerFinding(
+        id=identifier,
+        level=ANOMALIES[identifier].level,
+        count=count,
+        judgement=row.judgement,
+        rule=row.rule,
+        sentence=text,
+        witnesses=witnesses,
+        details=details or {},
+    )
 
 
 def options_of(context: RunContext) -> Options:

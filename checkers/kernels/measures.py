@@ -24,12 +24,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from checkers.anomalies import ANOMALIES
-from checkers.expectations import Case, judge
 from checkers.kernels.evidence import duration, seconds
 from checkers.kernels.facts import Facts
 from checkers.kernels.history import I64, INF_NS, OK_AT, OK_SOMEWHERE, Bools, PartitionHistory
-from checkers.kernels.judging import expectations_of
+from checkers.kernels.judging import judged_finding
 from checkers.kernels.log_checkers import LOG_TABLES, log_of
 from checkers.kernels.partition_tables import derive_once
 from checkers.kernels.real_time import not_after
@@ -429,22 +427,11 @@ def _judged(slow: list[SlowRecovery], context: RunContext) -> CheckerFinding:
     when = f"the next {what} only after {duration(worst.took_ns or 0)}"
     if worst.took_ns is None:
         when = f"no {what} afterwards"
-    case = Case(
-        id=SLOW,
-        is_weak=False,
-        is_excused=False,
+    return judged_finding(
+        SLOW,
+        len(slow),
+        f"the last fault in force was healed at {seconds(worst.healed_ns)}, and {when}; the"
+        f" experiment allows {context.recovery_max_ms} ms",
+        context,
         is_undecided=not worst.is_certain,
-        expectations=expectations_of(context),
-    )
-    row = judge(case)
-    return CheckerFinding(
-        id=SLOW,
-        level=ANOMALIES[SLOW].level,
-        count=len(slow),
-        judgement=row.judgement,
-        rule=row.rule,
-        sentence=(
-            f"the last fault in force was healed at {seconds(worst.healed_ns)}, and {when}; the"
-            f" experiment allows {context.recovery_max_ms} ms"
-        ),
     )

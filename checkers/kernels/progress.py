@@ -31,11 +31,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkers.anomalies import ANOMALIES
-from checkers.expectations import Case, judge
 from checkers.kernels.evidence import Evidence, duration, seconds
 from checkers.kernels.history import INF_NS
-from checkers.kernels.judging import expectations_of
+from checkers.kernels.judging import judged_finding
 from checkers.kernels.metadata_gaps import effective_min_isr
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import RunContext
@@ -360,21 +358,15 @@ def entitled(states: Iterable[Row], brokers: Iterable[Row], *, elr_on: bool) -> 
 def _finding(found: Standstill, operations: pa.Table, context: RunContext) -> CheckerFinding:
     assert context.ended_ns is not None
     assert context.healed_ns is not None
-    case = Case(id=STUCK, is_weak=False, is_excused=False, expectations=expectations_of(context))
-    row = judge(case)
     evidence = Evidence(operations)
     unique = dict.fromkeys(found.operations)
-    return CheckerFinding(
-        id=STUCK,
-        level=ANOMALIES[STUCK].level,
-        count=1,
-        judgement=row.judgement,
-        rule=row.rule,
-        sentence=(
-            f"from {seconds(found.since_ns)} until the run ended at {seconds(context.ended_ns)} {found.sentence};"
-            f" everything was healed at {seconds(context.healed_ns)}, and a partition has to make progress within"
-            f" {duration(context.stuck_after_ms * MS)}"
-        ),
+    return judged_finding(
+        STUCK,
+        1,
+        f"from {seconds(found.since_ns)} until the run ended at {seconds(context.ended_ns)} {found.sentence};"
+        f" everything was healed at {seconds(context.healed_ns)}, and a partition has to make progress within"
+        f" {duration(context.stuck_after_ms * MS)}",
+        context,
         witnesses=tuple(Witness(op_index=op, text=evidence.describe(op)) for op in unique),
         details={"form": found.form, "at_ns": found.since_ns},
     )

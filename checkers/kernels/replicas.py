@@ -23,11 +23,10 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.anomalies import ANOMALIES, FRESH
-from checkers.expectations import Case, judge
 from checkers.kernels.divergence import Divergence, find_divergence
 from checkers.kernels.evidence import Evidence, duration, seconds
 from checkers.kernels.history import I64, INF_NS, Bools, is_word, lookup
-from checkers.kernels.judging import expectations_of
+from checkers.kernels.judging import judged_finding
 from checkers.kernels.log_checkers import LOG_TABLES, log_of
 from checkers.kernels.words import OK, operation_words
 from harness.contracts.checker import CheckerFinding, CheckerReport
@@ -301,7 +300,7 @@ def _of_clients(
     seen: list[SeenRegression], evidence: Evidence, context: RunContext
 ) -> CheckerFinding:
     worst = min(seen, key=lambda each: (-each.gap_ns, each.second, each.first))
-    return _finding(
+    return judged_finding(
         REGRESSION,
         len(seen),
         f"op {worst.first} received the log end {worst.first_end} from {worst.node} in leader epoch"
@@ -317,7 +316,7 @@ def _of_clients(
 def _of_states(lowered: Iterable[LoweredHighWatermark], context: RunContext) -> CheckerFinding:
     ordered = sorted(lowered, key=lambda each: (each.after - each.before, each.at_ns, each.node))
     worst = ordered[0]
-    return _finding(
+    return judged_finding(
         REGRESSION,
         len(ordered),
         f"{worst.node} lowered its high watermark from {worst.before} to {worst.after} at"
@@ -327,34 +326,10 @@ def _of_states(lowered: Iterable[LoweredHighWatermark], context: RunContext) -> 
 
 
 def _of_logs(divergence: Divergence, context: RunContext) -> CheckerFinding:
-    return _finding(
+    return judged_finding(
         DIVERGENT,
         divergence.count,
         divergence.sentence,
         context,
         details={"offsets": list(divergence.offsets), "nodes": list(divergence.nodes)},
-    )
-
-
-def _finding(
-    identifier: str,
-    count: int,
-    text: str,
-    context: RunContext,
-    witnesses: tuple[Witness, ...] = (),
-    details: dict[str, Any] | None = None,
-) -> CheckerFinding:
-    case = Case(
-        id=identifier, is_weak=False, is_excused=False, expectations=expectations_of(context)
-    )
-    row = judge(case)
-    return CheckerFinding(
-        id=identifier,
-        level=ANOMALIES[identifier].level,
-        count=count,
-        judgement=row.judgement,
-        rule=row.rule,
-        sentence=text,
-        witnesses=witnesses,
-        details=details or {},
     )

@@ -406,10 +406,9 @@ def _check_batch_heads(operations: pa.Table, op: I64, is_append: Bools, where: s
         return
     is_stated = batch.is_valid().to_numpy()
     head: I64 = batch.fill_null(-1).to_numpy()
-    order = np.argsort(op, kind="stable")
-    at = order[np.minimum(np.searchsorted(op[order], head), len(op) - 1)]
+    at = _row_at(op)(head)
     process: I64 = operations.column("process").to_numpy()
-    fits = is_append & is_append[at] & (op[at] == head) & (head < op)
+    fits = is_append & is_append[at] & (at >= 0) & (head < op)
     fits &= (process[at] == process) & ~is_stated[at]
     refuse(
         is_stated & ~fits,

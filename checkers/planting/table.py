@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from checkers.anomalies import ANOMALIES
+from checkers.kernels.transactions.isolation import KAFKA_READ_COMMITTED, judge_isolation
 from checkers.planting import order, other_tables, records, sessions, transactions
 from checkers.planting.copy import CannotPlantError, Copy
 from checkers.planting.sessions import OF_SESSIONS
@@ -91,12 +92,9 @@ PLANTS: tuple[Plant, ...] = tuple(
 )
 """One plant for every anomaly that a history of the built-in workloads can have."""
 
-KAFKA_ALLOWS = ("G0", "G1c", "G-single", "int-send-skip")
-"""Anomalies of transactions that never make a run of Kafka invalid, without what follows their names."""
-
 
 def _why_not_planted(anomaly: str) -> str:
-    if anomaly.startswith(KAFKA_ALLOWS):
+    if judge_isolation(anomaly, KAFKA_READ_COMMITTED).judgement == Judgement.ALLOWED:
         return "Kafka allows it"
     return "only transactions on lists can have it"
 
