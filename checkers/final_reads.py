@@ -48,6 +48,7 @@ def judge_with_final_reads(tables: Mapping[str, pa.Table], context: RunContext) 
         HistoryError: A row cannot be.
     """
     if context.compacted:
+        # Before rows are added, so that a message names the row that was recorded.
         valid_partitions(tables, context)
     verdict = judge_run(*as_not_compacted(tables, context))
     return at_best_unknown(verdict, disagreements(tables, context.clock_error_ns))

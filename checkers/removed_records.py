@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.kernels.history import I64
+from harness.history.schema import with_column
 
 IDENTITY = ["offset", "value", "process", "sequence", "leader_epoch"]
 """Columns of `records_read` that are those of the record, apart from its key."""
@@ -42,14 +43,14 @@ def with_removed_records(
     more = pd.concat(added) if added else pd.DataFrame()
     if replaced:
         is_replaced = pc.is_in(operations.column("op_index"), pa.array(replaced, pa.int64()))
-        operations = _with(
+        operations = with_column(
             operations, "outcome", pc.if_else(is_replaced, "info", operations.column("outcome"))
         )
     if more.empty:
         return operations, records_read
     count = more.groupby("op_index").size()
     extra = ops["op_index"].map(count).fillna(0).astype("int64")
-    operations = _with(
+    operations = with_column(
         operations,
         "record_count",
         pc.add(operations.column("record_count"), pa.array(extra.to_numpy())),
@@ -93,7 +94,7 @@ class _SeenLog:
             ]
         )
         known = known.astype("int64").drop_duplicates(["offset", "value"])
-        # Whoever wrote another record than a client of this history is not known to have written it in time.
+        # When a record was sent that no append of this history wrote is not known, so it removes nothing.
         known = known[known["value"].isin(appends.index)]
         writer = appends.loc[known["value"]]
         known = known.assign(
@@ -191,8 +192,3 @@ def _in_order(reads: pd.DataFrame, more: pd.DataFrame, schema: pa.Schema) -> pa.
     by_offset["index_in_poll"] = by_offset.groupby("op_index").cumcount()
     rows = pd.concat([both[~changed], by_offset])
     return pa.Table.from_pandas(rows[schema.names], schema=schema, preserve_index=False)
-
-
-def _with(table: pa.Table, name: str, column: pa.ChunkedArray) -> pa.Table:
-    place = table.schema.get_field_index(name)
-    return table.set_column(place, table.schema.field(name), column)

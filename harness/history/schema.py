@@ -538,6 +538,12 @@ def schema_in(version: int, table: str) -> pa.Schema:
     )
 
 
+def with_column(table: pa.Table, name: str, column: Any) -> pa.Table:
+    """Returns a table with other values in a column that it has."""
+    at = table.schema.get_field_index(name)
+    return table.set_column(at, table.schema.field(name), column)
+
+
 def with_added_columns(
     table: str, rows: pa.Table, columns: Sequence[str] | None = None
 ) -> pa.Table:

@@ -24,6 +24,7 @@ from harness.history.foreign.log_tables import Contradiction, LogHistory
 from harness.history.foreign.read import Declaration, ForeignHistory, Workload
 from harness.runs.foreign_models import ModelOptions, judge_model
 from harness.runs.foreign_transactions import judge_list_append
+from harness.runs.foreign_verdict import ForeignVerdict, Named
 from harness.runs.judge import verdict_summary
 
 OPERATIONS_NAMED_MAX = 30
@@ -43,24 +44,6 @@ class JudgeOptions:
     promise: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignVerdict:
-    """The judgement of a history.
-
-    Attributes:
-        verdict: What the checkers decided.
-        model: What judged it.
-        named: The operations that the verdict names: its number, its line and what it is.
-        order, picture: See `ModelVerdict`; empty unless a model judged it.
-    """
-
-    verdict: Verdict
-    model: str
-    named: tuple[tuple[int, int | None, str], ...] = ()
-    order: tuple[tuple[int, int | None, str, str], ...] = ()
-    picture: str = ""
-
-
 def judge_foreign(history: ForeignHistory, options: JudgeOptions | None = None) -> ForeignVerdict:
     """Judges a history.
 
@@ -73,21 +56,15 @@ def judge_foreign(history: ForeignHistory, options: JudgeOptions | None = None) 
         if history.declaration.compacted:
             _refuse_records_without_key(history.path, history.log)
         verdict = _judge_log(history.log, history.declaration)
-        model, named = str(Workload.LOG), _named(verdict, history.log)
+        named = _named(verdict, history.log)
+        judged = ForeignVerdict(verdict=verdict, model=str(Workload.LOG), named=named)
     elif history.workload == Workload.LIST_APPEND:
         verdict, named = judge_list_append(history, options.promise)
-        model = str(Workload.LIST_APPEND)
+        judged = ForeignVerdict(verdict=verdict, model=str(Workload.LIST_APPEND), named=named)
     else:
         judged = judge_model(history, options.model)
-        verdict = _capped(_unless_vacuous(judged.verdict, history), history)
-        return ForeignVerdict(
-            verdict=verdict,
-            model=judged.model,
-            named=judged.named,
-            order=judged.order,
-            picture=judged.picture,
-        )
-    return ForeignVerdict(verdict=_capped(verdict, history), model=model, named=named)
+        verdict = _unless_vacuous(judged.verdict, history)
+    return replace(judged, verdict=_capped(verdict, history))
 
 
 def foreign_summary(history: ForeignHistory, judged: ForeignVerdict) -> dict[str, Any]:
@@ -249,7 +226,7 @@ def _capped(verdict: Verdict, history: ForeignHistory) -> Verdict:
     )
 
 
-def _named(verdict: Verdict, log: LogHistory) -> tuple[tuple[int, int | None, str], ...]:
+def _named(verdict: Verdict, log: LogHistory) -> Named:
     """Returns the operations and values that the verdict's sentences name by number."""
     named: dict[int, tuple[int, int | None, str]] = {}
     for anomaly in verdict.anomalies:

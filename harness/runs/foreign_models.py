@@ -35,6 +35,7 @@ from harness.history.foreign.edn_values import to_edn
 from harness.history.foreign.events import FAIL, INFO, OK, RecordedOperation, shown
 from harness.history.foreign.read import ForeignHistory
 from harness.runs.foreign_guess import is_keyed, is_pair, model_shown_by
+from harness.runs.foreign_verdict import ForeignVerdict, Named, Ordered
 
 TIME_LIMIT_S = 60.0
 INITIAL_VALUES_MAX = 20
@@ -67,30 +68,7 @@ class _ContradictionError(Exception):
     """A completion contradicts its invocation."""
 
 
-Named = tuple[tuple[int, int | None, str], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelVerdict:
-    """The judgement of a history by a model.
-
-    Attributes:
-        verdict: What was decided.
-        model: The model's name.
-        named: The operations that show why: number, line and text.
-        order: The longest order of the first object that is not valid that the model allows: each operation as in
-            `named`, and the state after it. Empty if all are valid, or if none was searched for.
-        picture: The same as an SVG element; empty if all are valid.
-    """
-
-    verdict: Verdict
-    model: str
-    named: Named
-    order: tuple[tuple[int, int | None, str, str], ...] = ()
-    picture: str = ""
-
-
-def judge_model(history: ForeignHistory, options: ModelOptions) -> ModelVerdict:
+def judge_model(history: ForeignHistory, options: ModelOptions) -> ForeignVerdict:
     """Judges operations by a model.
 
     Raises:
@@ -116,7 +94,7 @@ def judge_model(history: ForeignHistory, options: ModelOptions) -> ModelVerdict:
             verdict = _doubted_by_clocks(verdict, loose, model, options)
         if verdict.validity == Validity.INVALID and options.initial is None:
             verdict = _doubted(verdict, loose, model, options)
-    return ModelVerdict(
+    return ForeignVerdict(
         verdict=verdict,
         model=name,
         named=_blocked(result, recorded, operations),
@@ -127,7 +105,7 @@ def judge_model(history: ForeignHistory, options: ModelOptions) -> ModelVerdict:
 
 def _order(
     result: ModelResult, recorded: Sequence[RecordedOperation], operations: Sequence[Operation]
-) -> tuple[tuple[int, int | None, str, str], ...]:
+) -> Ordered:
     longest = [one for part in result.partitions[:1] for one in part.partial_linearizations[:1]]
     return tuple(
         (number, recorded[number].line, operations[number].text(), state)

@@ -13,6 +13,7 @@ from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Validity, Verdict
 from tests.anomalies.runs import Call, append
 from tests.property.brute_force import ends_table, operations_table, records_table
+from tests.spark.stored_runs import with_column
 
 CONTEXT = RunContext(compacted=True, enabled_faults=(), acked_during_faults_min=0)
 OLD, NEW, OTHER = append(0, 0, at=1), append(1, 1, at=3), append(2, 2, at=5)
@@ -25,15 +26,10 @@ def keyed(calls: list[Call], keys: Mapping[int, str]) -> dict[str, pa.Table]:
     of_append = [keys.get(op, "") for op in operations.column("op_index").to_pylist()]
     of_record = [keys.get(value, "") for value in records.column("value").to_pylist()]
     return {
-        "operations": _with_key(operations, of_append),
-        "records_read": _with_key(records, of_record),
+        "operations": with_column(operations, "key", of_append),
+        "records_read": with_column(records, "key", of_record),
         "end_offsets_seen": ends_table(calls),
     }
-
-
-def _with_key(table: pa.Table, keys: list[str]) -> pa.Table:
-    place = table.schema.get_field_index("key")
-    return table.set_column(place, table.schema.field("key"), pa.array(keys, pa.string()))
 
 
 def judged(

@@ -49,7 +49,7 @@ def replaced(table: pa.Table, column: str, row: int, value: Any) -> pa.Table:
     """Returns a table with one value changed."""
     values = table.column(column).to_pylist()
     values[row] = value
-    return _with_column(table, column, values)
+    return with_column(table, column, values)
 
 
 def recounted(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
@@ -62,12 +62,13 @@ def recounted(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     counts = [count.get(op, 0) for op in tables["operations"].column("op_index").to_pylist()]
     return {
         **tables,
-        "operations": _with_column(tables["operations"], "record_count", counts),
-        "records_read": _with_column(tables["records_read"], "index_in_poll", places),
+        "operations": with_column(tables["operations"], "record_count", counts),
+        "records_read": with_column(tables["records_read"], "index_in_poll", places),
     }
 
 
-def _with_column(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
+def with_column(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
+    """Returns a table with other values in one column."""
     index = table.schema.get_field_index(name)
     field = table.schema.field(index)
     return table.set_column(index, field, pa.array(values, field.type))

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from harness.errors import HistoryError
 from harness.history.parquet import in_order
-from harness.history.schema import END_OFFSETS_SEEN, OPERATIONS, RECORDS_READ
+from harness.history.schema import END_OFFSETS_SEEN, OPERATIONS, RECORDS_READ, with_column
 
 I64 = npt.NDArray[np.int64]
 
@@ -303,7 +303,9 @@ class LogTables:
         if final_after_appends and self._last_append_ns is not None:
             last_append_ns = self._last_append_ns - self._zero_ns
             later = pc.greater(operations.column("invoked_ns"), pa.scalar(last_append_ns))
-            operations = _replaced(operations, "final", pc.and_(operations.column("final"), later))
+            operations = with_column(
+                operations, "final", pc.and_(operations.column("final"), later)
+            )
 
         # From now on operations are numbered in the order of their invocations.
         order = np.argsort(operations.column("invoked_ns").to_numpy(), kind="stable")
@@ -353,7 +355,7 @@ class LogTables:
             )
         self._zero_ns = low
         for name in ("invoked_ns", "completed_ns"):
-            operations = _replaced(
+            operations = with_column(
                 operations, name, pc.subtract(operations.column(name), pa.scalar(low))
             )
         return operations
@@ -412,9 +414,9 @@ class LogTables:
         offset = pc.if_else(mask, pa.array(offsets), _combined(operations.column("offset")))
         ended = pc.if_else(mask, pa.scalar("ok"), _combined(outcome))
         error = pc.if_else(mask, pa.scalar(""), _combined(operations.column("error")))
-        operations = _replaced(operations, "offset", offset)
-        operations = _replaced(operations, "error", error)
-        return _replaced(operations, "outcome", ended)
+        operations = with_column(operations, "offset", offset)
+        operations = with_column(operations, "error", error)
+        return with_column(operations, "outcome", ended)
 
     def _records(
         self,
@@ -464,10 +466,5 @@ def _combined(column: pa.ChunkedArray) -> Any:
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
-def _replaced(table: pa.Table, name: str, column: Any) -> pa.Table:
-    at = table.schema.get_field_index(name)
-    return table.set_column(at, table.schema.field(name), column)
-
-
 def _renumbered(table: pa.Table, number: I64) -> pa.Table:
-    return _replaced(table, "op_index", pa.array(number[table.column("op_index").to_numpy()]))
+    return with_column(table, "op_index", pa.array(number[table.column("op_index").to_numpy()]))
