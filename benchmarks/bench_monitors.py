@@ -34,6 +34,7 @@ ENTRIES: dict[type[Any], tuple[str, ...]] = {
         "partition_committed",
         "records_served",
         "quorum_leader_elected",
+        "quorum_voted",
         "node_went_down",
     ),
 }

@@ -136,9 +136,9 @@ def leaves(draw: Drawing, at_ms: int, target: str) -> Fault:
     return draw.on_node(at_ms, one_of(draw, LEAVES), (target,))
 
 
-def loses_unflushed(draw: Drawing, at_ms: int, target: str) -> Fault:
+def loses_unflushed(draw: Drawing, at_ms: int, *targets: str) -> Fault:
     """Returns a power cut that mostly takes all that was not flushed."""
-    lost = draw.on_node(at_ms, "power", (target,))
+    lost = draw.on_node(at_ms, "power", targets)
     if chance(draw, 0.7):
         lost = replace(lost, params={**lost.params, "mode": "lose_all"})
     return lost

@@ -17,6 +17,7 @@ from nemesis.drawing import (
     held,
     late_copy,
     leaves,
+    loses_unflushed,
     short_ms,
     some_ms,
     until_event,
@@ -171,6 +172,34 @@ def _corrupt_copy(draw: Drawing, at_ms: int) -> list[Fault]:
     return [away, at_event(flipped, shrinks, 1, draw.step_ms())]
 
 
+def _power_while_down(draw: Drawing, at_ms: int) -> list[Fault]:
+    """A broker whose process ended before it flushed loses its page cache, often with others at once."""
+    partition = draw.partition()
+    leader, shrinks = f"leader:{partition}", f"isr-shrink of {partition}"
+    target = draw.pick((leader, leader, f"isr_follower:{partition}"))
+    long_ms = LONG * draw.hold_ms()
+    with_it = draw.pick(((), (), (leader,), ("majority",), ("majority", "majority_controllers")))
+    with_it = with_it if draw.controllers else with_it[:1]
+    if chance(draw, 0.2):
+        return [loses_unflushed(draw, at_ms, *(with_it or ("majority",)))]
+    if chance(draw, 0.4):
+        # Its data is not flushed, and it ends for that: what the disk has is not known.
+        ended = draw.fault(at_ms, "io_error", (target,), long_ms, op="fsync")
+    else:
+        family = draw.pick(("kill", "kill", "oom", "stop"))
+        ended = replace(draw.on_node(at_ms, family, (target,)), for_ms=long_ms)
+    faults = [replace(ended, for_ms=long_ms)]
+    if chance(draw, 0.4):
+        # Another one leaves the ISR first, so that the one that ends is the last one.
+        away = draw.fault(at_ms, "isolate", (f"isr_follower:{partition}",), long_ms)
+        faults = [away, at_event(faults[0], shrinks, 1, some_ms(draw))]
+    lost = loses_unflushed(draw, at_ms, "down", *with_it)
+    moment = draw.pick((f"leader-change of {partition}", f"leader-loss of {partition}"))
+    if target != leader:
+        moment = shrinks
+    return [*faults, at_event(lost, moment, 1, some_ms(draw))]
+
+
 def _late_batch(draw: Drawing, at_ms: int) -> list[Fault]:
     leader = f"leader:{draw.partition()}"
     marker = f"received:WriteTxnMarkers to {leader}"
@@ -228,6 +257,11 @@ WINDOW_TEMPLATES: Mapping[str, Template] = {
     "corrupt-copy": Template(
         about="A bit of the leader's log flips while a follower has to catch up.",
         draw=_corrupt_copy,
+    ),
+    "power-while-down": Template(
+        about="A broker is killed or stopped, or cannot flush; while it is down it loses power, often with "
+        "others, or a majority of the brokers loses power at once.",
+        draw=_power_while_down,
     ),
     "late-batch": Template(
         about="A batch of a transaction arrives after the marker that ended it.",

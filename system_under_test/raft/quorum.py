@@ -171,6 +171,10 @@ class Quorum:
         check_transition(old, state)
         self._persist(election_of(state))
         before, self.state = self.state, state
+        # A vote that a process finds when it starts was reported by the one that gave it.
+        vote = (state.epoch, state.voted_id)
+        if old is not None and state.voted_id != NO_NODE and vote != (old.epoch, old.voted_id):
+            self.host.observer.mark("quorum-voted", epoch=state.epoch, candidate=state.voted_id)
         self._on_transition(before, state)
         self.report_leader()
 

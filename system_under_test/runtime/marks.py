@@ -78,6 +78,7 @@ MARKS: Mapping[str, str] = {
     "quorum-leader-elected": "a voter became leader of the metadata quorum",
     "quorum-resigned": "a quorum leader resigned",
     "quorum-restarted-as-resigned": "a voter that was leader restarted, and does not lead in the same epoch again",
+    "quorum-voted": "a voter gave its vote of a quorum epoch, to itself or to another one",
     "reassignment-began": "the controller began to change the replicas of a partition",
     "reassignment-ended": "the replicas of a partition are those of the reassignment",
     "registered": "a broker has a new broker epoch",

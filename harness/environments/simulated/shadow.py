@@ -18,6 +18,7 @@ concerns is compared, so that it can be done at every change:
 - a leader that is not stale has a maximal ISR that covers the controller's ISR and ELR (INV-3): at every change of
   the leader's ISR state (proposal, response, registration, min ISR) and of its high watermark, and at every change
   of the partition that the controller commits;
+- a member of the metadata quorum votes: it voted for no other one in this epoch, and not in a later one (INV-8);
 - a member of the metadata quorum is elected: no other one was elected in its epoch (INV-8), and its log does not
   end below what was committed (INV-5). Commits of the quorum are checked where they are reported
   (`harness/systems/reference/states.py`).
@@ -151,6 +152,7 @@ class ChangeMonitor:
         self._replicas: dict[tuple[str, Key], _Replica] = {}
         self._leaders: dict[tuple[Key, int], str] = {}
         self._quorum_leaders: dict[int, str] = {}
+        self._votes: dict[str, tuple[int, int]] = {}
         self.change_count = 0
         self.served_count = 0
 
@@ -185,6 +187,25 @@ class ChangeMonitor:
             log_end_offset=start_offset,
             committed_end=committed_end,
         )
+
+    def quorum_voted(self, node: str, epoch: int, candidate: int) -> None:
+        """Checks a vote of a member of the metadata quorum.
+
+        Raises:
+            InvariantViolation: It voted before, for another one in this epoch or in a later epoch.
+        """
+        last_epoch, last_candidate = self._votes.get(node, (epoch, candidate))
+        check_invariant(
+            epoch > last_epoch or (epoch, candidate) == (last_epoch, last_candidate),
+            "INV-8",
+            "a member of the metadata quorum votes for one candidate in an epoch, and then only in later ones",
+            node=node,
+            last_epoch=last_epoch,
+            last_candidate=last_candidate,
+            epoch=epoch,
+            candidate=candidate,
+        )
+        self._votes[node] = (epoch, candidate)
 
     def replica_changed(self, node: str, key: Key, change: ReplicaChange) -> None:
         """Checks one change.

@@ -50,6 +50,10 @@ class ChangeWatcher(Protocol):
         """Takes an election of the metadata quorum, and where the new leader's log ended."""
         ...
 
+    def quorum_voted(self, node: str, epoch: int, candidate: int) -> None:
+        """Takes a vote that a member of the metadata quorum gave."""
+        ...
+
     def node_went_down(self, node: str) -> None:
         """Takes the end of a process."""
         ...
@@ -201,10 +205,11 @@ class NodeObserver:
             node=self._name,
             **details,
         )
-        if name == "quorum-leader-elected" and self._witness.watcher is not None:
-            self._witness.watcher.quorum_leader_elected(
-                self._name, details["epoch"], details["start_offset"]
-            )
+        watcher = self._witness.watcher
+        if watcher is not None and name == "quorum-leader-elected":
+            watcher.quorum_leader_elected(self._name, details["epoch"], details["start_offset"])
+        elif watcher is not None and name == "quorum-voted":
+            watcher.quorum_voted(self._name, details["epoch"], details["candidate"])
 
     def replica_changed(
         self,

@@ -161,6 +161,35 @@ def test_where_nodes_are_not_observed_no_directory_fails_and_no_metadata_thread_
     assert "hold_messages" not in held
 
 
+def test_brokers_lose_power_while_they_are_down_alone_or_with_a_majority():
+    faults = drawn("power-while-down")
+    cuts = [fault for fault in faults if fault.fault == "power"]
+    while_down = {fault.targets for fault in cuts if "down" in fault.targets}
+    others = {(), ("leader:t-0",), ("majority",), ("majority", "majority_controllers")}
+    assert {targets[1:] for targets in while_down} >= others
+    assert all(fault.trigger for fault in cuts if "down" in fault.targets)
+    assert ("majority",) in {fault.targets for fault in cuts}
+    ended = {(fault.fault, fault.params.get("op")) for fault in faults} - {("power", None)}
+    assert ended >= {("io_error", "fsync"), ("kill", None), ("oom", None), ("stop", None)}
+    alone = {
+        target
+        for seed in range(40)
+        for fault in random_schedule(
+            Random(seed),
+            families=(),
+            duration_ms=12_000,
+            partitions=["t-0"],
+            rhythm=Rhythm(gap_ms=500, hold_ms=900, step_ms=300),
+            templates=("power-while-down",),
+            brokers=["b1", "b2", "b3"],
+            has_controllers=False,
+        )
+        for target in fault.targets
+    }
+    assert "majority" in alone
+    assert not {target for target in alone if "controller" in target}
+
+
 def values(faults):
     return tuple(fault.params["value"] for fault in faults if fault.fault == "alter_config")
 

@@ -141,6 +141,18 @@ def test_an_epoch_has_one_leader() -> None:
     assert broken(bench.monitor.quorum_leader_elected, "c12", 8, 8) == "INV-5"
 
 
+def test_a_member_of_the_quorum_votes_once_in_an_epoch() -> None:
+    bench = Bench(log_of(1), log_of(1))
+    bench.monitor.quorum_voted("c11", 5, 12)
+    bench.monitor.quorum_voted("c11", 5, 12)
+    bench.monitor.quorum_voted("c11", 6, 11)
+    bench.monitor.quorum_voted("c12", 5, 11)
+    bench.monitor.node_went_down("c11")  # a vote outlives the process
+    bench.monitor.quorum_voted("c11", 6, 11)
+    assert broken(bench.monitor.quorum_voted, "c11", 6, 12) == "INV-8"
+    assert broken(bench.monitor.quorum_voted, "c11", 5, 12) == "INV-8"
+
+
 def test_a_leader_counts_on_every_member_when_its_high_watermark_moves() -> None:
     bench = Bench(log_of(1), log_of(1))
     bench.cluster.leadership.state = Committed(isr=(1,))
