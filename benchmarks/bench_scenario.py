@@ -8,19 +8,23 @@ CPU seconds of this process, after a short warm-up run; checks, Parquet and the 
 
 `--without monitors contents` leaves out what watches a run: the invariant monitors, and the hash of the contents
 of messages. So it shows what they cost.
+
+`--messages` prints instead which messages clients and nodes send in the standard scenario.
 """
 
 import argparse
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import harness.simulation.network
 import harness.simulation.pipe
+from harness.history.writer import HistoryWriter
 from harness.runs.experiment import ClusterConfig, Experiment
 from harness.runs.experiment_file import load
 from harness.runs.result import RunResult
-from harness.runs.simulated import simulate
+from harness.runs.simulated import SimulatedRun, simulate
 from workloads.append_config import AppendConfig
 
 STANDARD = Path(__file__).with_name("standard.toml")
@@ -40,12 +44,51 @@ def without_contents() -> None:
         module.contents_code = lambda message: 0  # type: ignore[attr-defined]
 
 
+class MessageCounter:
+    """Counts what is sent. Mutable. Implements `harness.simulation.timeline.MessageWatcher`.
+
+    Attributes:
+        counts: By whether a client takes part, and type of message.
+    """
+
+    def __init__(self, nodes: frozenset[str]) -> None:
+        self.counts: Counter[tuple[bool, str]] = Counter()
+        self._nodes = nodes
+
+    def sent(self, at_ns: int, key: object, src: str, dst: str, message: object) -> None:
+        """Counts a message."""
+        has_client = not {src, dst} <= self._nodes
+        self.counts[has_client, type(message).__name__] += 1
+
+    def arrived(self, at_ns: int, key: object) -> None:
+        """Does nothing: what was sent counts."""
+
+
+def print_messages(experiment: Experiment) -> None:
+    """Prints the share of each type of message in a run."""
+    run = SimulatedRun(experiment, 1, HistoryWriter(None))
+    counter = MessageCounter(frozenset({*run.cluster.brokers, *run.cluster.controllers}))
+    run.world.watcher = counter
+    run.run()
+    total = sum(counter.counts.values())
+    print(f"{'message':<32}{'between':<12}{'sent':>8}{'share':>8}")
+    for (has_client, name), count in counter.counts.most_common():
+        between = "client" if has_client else "nodes"
+        print(f"{name:<32}{between:<12}{count:>8}{count / total:>8.1%}")
+    print(f"{'all':<44}{total:>8}")
+
+
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--without", nargs="+", choices=["monitors", "contents"], default=[])
-    left_out = parser.parse_args().without
+    parser.add_argument("--messages", action="store_true")
+    options = parser.parse_args()
+    left_out = options.without
     standard = load(STANDARD, on="simulation")
+    if options.messages:
+        print_messages(standard)
+        return
     standard = replace(standard, check_invariants="monitors" not in left_out)
     if "contents" in left_out:
         without_contents()

@@ -35,7 +35,8 @@ RUN_FILES: dict[str, str] = {
     "replay.json": "seed, schedule and code version: what `laststand replay` reads",
     "run.json": "the summary: run, seed, system and version, profile, verdict, counts, trace hash; under "
     "`drawn` what the seed drew from the space of the experiment; under `coverage` what it reached, if "
-    "that was requested; under "
+    "that was requested; under `recovery`, of a simulated run that recovered too late or not at all, how "
+    "long it took and how long the same seed takes without faults; under "
     "`environment` what a real environment reports, with the programs of the client",
     "verdict.json": "the judgement with every anomaly, its rule and its witnesses",
     "summary.md": "the verdict and the story in Markdown, for job summaries",

@@ -14,18 +14,19 @@ from typing import Any
 
 from checkers.kernels.verdict_json import verdict_to_json
 from harness.contracts.verdict import Verdict
-from harness.errors import UsageError
+from harness.errors import HarnessError, UsageError
 from harness.runs import experiment_file as experiments
 from harness.runs import real
 from harness.runs.coverage import coverage_of
 from harness.runs.experiment import Experiment
 from harness.runs.judge import summarize, verdict_summary
 from harness.runs.phases import Progress
+from harness.runs.recovery import LATE, compared_recovery
 from harness.runs.replay import replay_data
 from harness.runs.resolved import resolve
 from harness.runs.result import RunResult
 from harness.runs.simulated import check_possible, simulate
-from results.history_files import write_tables
+from results.history_files import read_tables, write_tables
 from results.layout import RunFiles, utc_stamp
 from results.report.build import build_report
 from results.store import RunStore, read_json, write_json
@@ -140,6 +141,8 @@ def finish_run(directory: Path, run_id: str, verdict: Verdict) -> dict[str, Any]
     summary = read_json(files.run) if files.run.exists() else _unfinished_summary(directory)
     summary.setdefault("run", run_id)
     summary.update(verdict_summary(verdict))
+    if {one.id for one in verdict.anomalies} & LATE and "recovery" not in summary:
+        summary.update(_recovery(directory))
     write_json(files.run, summary)
     try:
         build_report(directory)
@@ -147,6 +150,15 @@ def finish_run(directory: Path, run_id: str, verdict: Verdict) -> dict[str, Any]
         summary["report_error"] = f"{type(error).__name__}: {error}"
         write_json(files.run, summary)
     return summary
+
+
+def _recovery(directory: Path) -> dict[str, str]:
+    """Returns how long the run took to recover, and the same seed without faults; nothing if that is not known."""
+    try:
+        sentence = compared_recovery(directory, read_tables(directory))
+    except HarnessError:
+        return {}  # there is too little of the run to repeat it
+    return {"recovery": sentence} if sentence else {}
 
 
 def _unfinished_summary(directory: Path) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from harness.runs.replay import load_replay
 from harness.runs.simulated import simulate
 
 MS = 1_000_000
+LATE = frozenset({"stuck", "slow-recovery"})
+"""Anomalies of a run that recovered too late or not at all."""
 
 
 def recovery_ms(tables: Mapping[str, pa.Table]) -> float | None:

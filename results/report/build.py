@@ -221,6 +221,8 @@ def facts_of(run: RunData) -> list[tuple[str, str]]:
         ("recorded time", seconds(run.end_ns)),
         ("brokers", ", ".join(f"b{broker}" for broker in run.brokers) or "unknown"),
     ]
+    if run.fact("recovery", ""):
+        facts.append(("recovery", run.fact("recovery")))
     excused = (run.verdict or {}).get("excused_lost_records", 0)
     if excused:
         facts.append(("excused lost records", str(excused)))

@@ -1,10 +1,12 @@
 """`laststand explain`: the argument for a verdict, in the terminal and as JSON."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from harness.exit_codes import INVALID
 from results.layout import RunFiles
 from tests.cli.cli_helpers import call, refused
 
@@ -65,3 +67,46 @@ def test_what_a_run_does_not_have_cannot_be_explained(
     sentence = refused(capsys, "explain", stored)
     assert "was not judged" in sentence
     assert f"`laststand check {stored}`" in sentence
+
+
+LATE = """
+name = "late"
+duration_ms = 3000
+recovery_max_ms = 30
+
+[workload]
+appends_per_s = 400
+polls_per_s = 400
+
+[[schedule]]
+fault = "delay"
+targets = ["all"]
+at_ms = 100
+for_ms = 300
+params = { ms = 5 }
+
+[[schedule]]
+fault = "kill"
+targets = ["all"]
+at_ms = 500
+for_ms = 700
+"""
+
+
+def test_a_late_recovery_is_compared_with_the_seed_without_faults(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    experiment = tmp_path / "late.toml"
+    experiment.write_text(LATE, encoding="utf-8")
+    ran = call(capsys, "run", experiment, "--no-spark", "--results", tmp_path / "runs")
+    assert ran.code == INVALID
+    (files,) = map(RunFiles, (tmp_path / "runs" / "late").iterdir())
+    sentence = json.loads(files.run.read_text(encoding="utf-8"))["recovery"]
+    assert re.fullmatch(
+        r"after everything was healed, the final phase took \d+ ms; "
+        r"with the same seed and no faults it took \d+ ms",
+        sentence,
+    )
+    assert sentence in files.report.read_text(encoding="utf-8")
+    text = call(capsys, "explain", files.directory).out
+    assert f"recovery: {sentence}" in " ".join(text.split())

@@ -127,13 +127,13 @@ def _progress(
     run: "RunData", chosen: "Sequence[Argument]", command: str
 ) -> "Iterator[RenderableType]":
     """Yields how a run that recovered too late or not at all compares with its seed without faults."""
-    from harness.runs.recovery import compared_recovery
+    from harness.runs.recovery import LATE
     from results.tables import line
 
-    if not any(one.id in ("stuck", "slow-recovery") for one in chosen):
+    if not any(one.id in LATE for one in chosen):
         return
     yield line("")
-    sentence = compared_recovery(run.directory, run.tables)
+    sentence = run.fact("recovery", "")
     if sentence:
         yield line(f"recovery: {sentence}")
     yield line(f"repeat the run: {command}")

@@ -48,7 +48,8 @@ def polled(
         return SimpleNamespace(is_open=True, request=request)
 
     async def main() -> PollResult:
-        host: Any = SimpleNamespace(network=SimpleNamespace(connect=connect))
+        clock = SimpleNamespace(monotonic_ns=lambda: 0)
+        host: Any = SimpleNamespace(network=SimpleNamespace(connect=connect), clock=clock)
         client = NativeClient(host, ("b1:1",), request_timeout_ms=9, connect_timeout_ms=9)
         if choice is None:
             return await client.poll("t", 0, 4, max_bytes=100, max_wait_ms=5)

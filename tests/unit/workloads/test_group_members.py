@@ -1,6 +1,7 @@
 """What a native member of a consumer group does on each response of its coordinator."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -139,6 +140,7 @@ class FakeHost:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self.network = self
+        self.clock = SimpleNamespace(monotonic_ns=time.monotonic_ns)
         self.coordinator = coordinator
         self.connections: list[FakeConnection] = []
 

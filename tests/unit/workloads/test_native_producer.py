@@ -17,7 +17,7 @@ from system_under_test.protocol.messages import init_producer_id_request, metada
 from system_under_test.protocol.record_batch import header_at
 from workloads.append_config import AppendConfig
 from workloads.clients.backoff import backoff_ms
-from workloads.clients.native_cluster import ClusterClient, Leader
+from workloads.clients.native_cluster import METADATA_BACKOFF_MS, ClusterClient, Leader
 from workloads.clients.native_producer import ACKS_ALL, NativeProducer
 
 OFFSET = 40
@@ -238,7 +238,9 @@ def test_metadata_of_an_older_leader_epoch_is_ignored_if_asked_for() -> None:
         return SimpleNamespace(is_open=True, request=metadata)
 
     async def main() -> list[tuple[str, int]]:
-        host: Any = SimpleNamespace(network=SimpleNamespace(connect=connect))
+        now_ns = [0]
+        clock = SimpleNamespace(monotonic_ns=lambda: now_ns[0])
+        host: Any = SimpleNamespace(network=SimpleNamespace(connect=connect), clock=clock)
         cluster = ClusterClient(host, ("b1:1",), request_timeout_ms=1, connect_timeout_ms=1)
         seen = []
         for never_older in (True, True, True, False):
@@ -246,6 +248,9 @@ def test_metadata_of_an_older_leader_epoch_is_ignored_if_asked_for() -> None:
             assert leader is not None
             seen.append((leader.host, leader.leader_epoch))
             cluster.forget_leader("t", 0)
+            now_ns[0] += METADATA_BACKOFF_MS * 1_000_000 - 1
+            assert await cluster.leader("t", 0) is None
+            now_ns[0] += 1
         return seen
 
     assert asyncio.run(main()) == [("b2", 5), ("b2", 5), ("b1", 6), ("b2", 5)]
