@@ -1,13 +1,14 @@
 """Checking a history from elsewhere: what is printed, and the exit code."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.cli.output import print_json, show
 from harness.cli.progress import StandardErrorProgress
 from harness.cli.runs import EXIT_CODE_OF
-from harness.errors import UsageError
+from results.text import plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -18,6 +19,8 @@ ORDER_SHOWN = 8
 
 def check_file(options: argparse.Namespace, path: Path, *, acks: int | None) -> int:
     """Judges the history in a file, prints the verdict, and returns its exit code.
+
+    If a picture is asked for and cannot be made, standard error says why, after the verdict.
 
     Args:
         options: Of the command.
@@ -55,12 +58,15 @@ def check_file(options: argparse.Namespace, path: Path, *, acks: int | None) -> 
         progress.message(f"judging {history.operation_count} operations")
         judged = judge_foreign(history, judge_options)
     summary = foreign_summary(history, judged)
-    if options.picture is not None:
-        _write_picture(options.picture, judged.picture)
     if options.json:
         print_json(summary)
     else:
         show(*_parts(summary))
+    # Only after the verdict, which does not depend on the picture; neither does the exit code.
+    objection = "" if options.picture is None else _write_picture(options.picture, judged.picture)
+    if objection:
+        sys.stdout.flush()
+        print(f"laststand: {plain(objection)}", file=sys.stderr)
     return EXIT_CODE_OF[summary["verdict"]]
 
 
@@ -126,9 +132,15 @@ def _order(steps: list[dict[str, Any]]) -> "list[RenderableType]":
     ]
 
 
-def _write_picture(path: Path, picture: str) -> None:
+def _write_picture(path: Path, picture: str) -> str:
+    """Writes a picture, if there is one; returns why the file was not written, empty if it was."""
     if not picture:
-        raise UsageError(
-            f"there is nothing to draw for {path}: a picture shows an object that a model did not find valid"
+        return (
+            f"{path} was not written, because there is nothing to draw: a picture shows an object that a model did"
+            " not find valid"
         )
-    path.write_text(picture + "\n", encoding="utf-8")
+    try:
+        path.write_text(picture + "\n", encoding="utf-8")
+    except OSError as error:
+        return f"{path} cannot be written: {error.strerror}"
+    return ""

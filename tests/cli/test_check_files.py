@@ -117,13 +117,37 @@ def test_the_longest_order_that_a_model_allows_is_shown_and_drawn(
     shown = call(capsys, "check", path, "--quiet").out
     assert re.search(r"^ 1 +3  process 1 cas \[1, 2\] -> True +2$", shown, re.MULTILINE)
 
-    valid = write(tmp_path / "valid.jsonl", CAS.replace('"output": 1', '"output": 2'))
-    assert call(capsys, "check", valid, "--json").data["longest_order"] == []
-    assert refused(capsys, "check", valid, "--quiet", "--picture", tmp_path / "none.svg") == (
-        f"there is nothing to draw for {tmp_path / 'none.svg'}: a picture shows an object that a model did not"
-        " find valid"
+
+VALID_CAS = CAS.replace('"output": 1', '"output": 2')
+
+
+def test_a_valid_history_leaves_nothing_to_draw_and_is_valid_all_the_same(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    valid, picture = write(tmp_path / "valid.jsonl", VALID_CAS), tmp_path / "none.svg"
+    nothing = (
+        f"laststand: {picture} was not written, because there is nothing to draw: a picture shows an object that a"
+        " model did not find valid\n"
     )
-    assert not (tmp_path / "none.svg").exists()
+    shown = call(capsys, "check", valid, "--quiet", "--picture", picture)
+    assert (shown.code, shown.out.splitlines()[0], shown.err) == (0, "VALID", nothing)
+    as_json = call(capsys, "check", valid, "--quiet", "--json", "--picture", picture)
+    assert (as_json.code, as_json.data["verdict"], as_json.err) == (0, "valid", nothing)
+    assert as_json.data["longest_order"] == []
+    # No model judges a log.
+    log = write(tmp_path / "history.edn", KAFKA)
+    of_log = call(capsys, "check", log, "--quiet", "--picture", picture)
+    assert (of_log.code, of_log.out.splitlines()[0], of_log.err) == (0, "VALID", nothing)
+    assert not picture.exists()
+
+
+def test_a_picture_that_cannot_be_written_does_not_hide_the_verdict(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = write(tmp_path / "history.jsonl", CAS)
+    outcome = call(capsys, "check", path, "--quiet", "--picture", tmp_path)
+    assert (outcome.code, outcome.out.splitlines()[0]) == (1, "INVALID")
+    assert outcome.err == f"laststand: {tmp_path} cannot be written: Is a directory\n"
 
 
 def test_every_isolation_level_of_transactions_is_stated(
