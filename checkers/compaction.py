@@ -6,8 +6,9 @@ two reasons: the record was lost, or it was removed. It can have been removed on
 existed when the poll ended. Those records are added to what the poll returned, and what is then judged is a log
 without compaction, in which offsets may be missing. The last record of each key is never added, so its loss shows.
 
-A later record exists if a client saw it: in a poll, or in an acknowledgement with an offset. If it is lost itself,
-that is found on its own. Tombstones count as records; a history in which they are the last records of their keys
+A later record exists if a client saw it: in a poll, in an acknowledgement with an offset, or because one batch
+carried it with such a record. If it is lost itself, that is found on its own. A record between both that no client
+saw may have done the same earlier, and have been removed since. Tombstones count as records; a history in which they are the last records of their keys
 is not judged rightly after `delete.retention.ms`.
 
 The batches of replicas are not compared: each replica cleans its log in its own time, and rewrites batches.

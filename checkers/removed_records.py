@@ -72,7 +72,9 @@ def _partitions(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SeenLog:
-    """The records of one partition that clients saw; several at an offset if elections lost some.
+    """The records of one partition that clients saw, and the rest of their batches.
+
+    Several are at one offset if elections lost some.
 
     Attributes:
         records: Columns `IDENTITY`, `key`, `invoked_ns` and `completed_ns` of the append, and `removable_ns`: from
@@ -83,7 +85,7 @@ class _SeenLog:
 
     @staticmethod
     def of(operations: pd.DataFrame, records_read: pd.DataFrame) -> "_SeenLog":
-        """Returns the records that polls returned, and those that were acknowledged with an offset."""
+        """Returns what polls returned, what was acknowledged with an offset, and the rest of the batches."""
         appends = operations[operations["kind"] == "append"].set_index("op_index")
         read = records_read[(records_read["status"] == "ok")].sort_values("op_index", kind="stable")
         acked = appends[(appends["outcome"] == "ok") & appends["offset"].notna()]
@@ -96,6 +98,7 @@ class _SeenLog:
         known = known.astype("int64").drop_duplicates(["offset", "value"])
         # When a record was sent that no append of this history wrote is not known, so it removes nothing.
         known = known[known["value"].isin(appends.index)]
+        known = _with_whole_batches(known, appends)
         writer = appends.loc[known["value"]]
         known = known.assign(
             key=writer["key"].to_numpy(),
@@ -107,8 +110,12 @@ class _SeenLog:
         backwards = known.iloc[::-1]
         earliest = backwards.groupby("key")["invoked_ns"].cummin()
         later = earliest.groupby(backwards["key"]).shift(1, fill_value=NEVER_NS)
+        # One that no client saw may be there in between, removed itself by the later one that was seen.
+        unseen = appends[(appends["outcome"] != "fail") & ~appends.index.isin(known["value"])]
+        hidden = _by_key(unseen.groupby("key")["invoked_ns"].min(), backwards["key"], NEVER_NS)
+        later = np.where(later < NEVER_NS, np.minimum(later, hidden), NEVER_NS)
         # Records without a key replace nothing; a compacted topic refuses them.
-        later = later.where(backwards["key"] != "", NEVER_NS)
+        later = pd.Series(np.where(backwards["key"] != "", later, NEVER_NS), backwards.index)
         return _SeenLog(records=known.assign(removable_ns=later.reindex(known.index)))
 
     def missing_in(
@@ -151,10 +158,32 @@ class _SeenLog:
         unknown = operations[is_unknown & ~operations["op_index"].isin(records_read["value"])]
         last_ns = self.records[self.records["key"] != ""].groupby("key")["completed_ns"].max()
         # A record whose append ended before this one began cannot be behind it.
-        may_be_later = unknown["key"].map(last_ns).fillna(-1).astype("int64")
-        invoked_ns = unknown["invoked_ns"].astype("int64")
+        may_be_later = _by_key(last_ns, unknown["key"], -1)
+        invoked_ns = unknown["invoked_ns"].to_numpy(dtype="int64")
         found: list[int] = unknown["op_index"][may_be_later >= invoked_ns - clock_error_ns].tolist()
         return found
+
+
+def _with_whole_batches(known: pd.DataFrame, appends: pd.DataFrame) -> pd.DataFrame:
+    """Adds the records that one batch carried with a known one: the log has, or had, them beside it.
+
+    The cleaner removes single records of a batch. Without its response, only the rest of it shows where they were.
+    """
+    batch = appends["batch"]
+    if not batch.notna().any():
+        return known
+    head = batch.where(batch.notna(), appends.index).astype("int64")
+    members = pd.DataFrame({"value": appends.index, "head": head.to_numpy()}).sort_values("value")
+    members["place"] = members.groupby("head").cumcount()
+    shown = known.merge(members[members["head"].duplicated(keep=False)], on="value")
+    shown["base"] = shown["offset"] - shown["place"]
+    # One copy of a batch for each offset at which it would begin.
+    copies = shown.drop_duplicates(["head", "base"])[["head", "base", "process", "leader_epoch"]]
+    rest = copies.merge(members, on="head")
+    rest["offset"] = rest["base"] + rest["place"]
+    rest["sequence"] = appends.loc[rest["value"], "sequence"].to_numpy(dtype="int64")
+    rest = rest.loc[rest["offset"] >= 0, IDENTITY]
+    return pd.concat([known, rest], ignore_index=True).drop_duplicates(["offset", "value"])
 
 
 def _ranges(operations: pd.DataFrame, records_read: pd.DataFrame) -> pd.DataFrame:
@@ -178,6 +207,12 @@ def _ranges(operations: pd.DataFrame, records_read: pd.DataFrame) -> pd.DataFram
     followed = (previous + 1).reindex(polls.index).fillna(NEVER_NS).astype("int64")
     polls = polls.assign(start=np.where(known >= 0, start, np.minimum(start, followed)))
     return polls[["op_index", "start", "last", "completed_ns"]].astype("int64")
+
+
+def _by_key(times_ns: pd.Series, keys: pd.Series, missing_ns: int) -> I64:
+    """Returns the time of every key, never as a floating-point number, which would round it."""
+    found = times_ns.astype("int64").reindex(keys, fill_value=missing_ns)
+    return np.asarray(found, dtype=np.int64)
 
 
 def _starts(counts: I64) -> I64:

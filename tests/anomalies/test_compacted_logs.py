@@ -9,13 +9,14 @@ import pytest
 
 from checkers.final_reads import judge_with_final_reads
 from checkers.removed_records import with_removed_records
-from harness.contracts.run_context import RunContext
+from harness.contracts.run_context import BATCH_CHECKER, LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Validity, Verdict
 from tests.anomalies.runs import Call, append
 from tests.property.brute_force import ends_table, operations_table, records_table
 from tests.spark.stored_runs import with_column
 
 CONTEXT = RunContext(compacted=True, enabled_faults=(), acked_during_faults_min=0)
+IN_BATCHES = replace(CONTEXT, checkers=(*LOG_CHECKERS, BATCH_CHECKER))
 OLD, NEW, OTHER = append(0, 0, at=1), append(1, 1, at=3), append(2, 2, at=5)
 KEYS = {0: "a", 1: "a", 2: "b"}
 
@@ -153,6 +154,53 @@ def test_of_two_records_that_had_one_offset_the_later_one_was_removed() -> None:
     assert records.num_rows == 3
 
 
+def test_what_replaced_a_record_may_have_been_removed_before_a_client_saw_it() -> None:
+    """The poll ends before record 3, the only later one of its key that was seen, was sent."""
+    unseen = replace(append(2, 2, at=5), outcome="info", offset=None)
+    early = Call(op=5, kind="poll", process=8, inv=7, res=8, position=0, records=((1, 1),))
+    calls = [OLD, NEW, unseen, early, append(3, 3, at=10), final(10, 20, (1, 1), (3, 3), end=4)]
+    keys = {0: "a", 1: "b", 2: "a", 3: "a"}
+    assert judged(calls, keys).validity == Validity.VALID
+    acked = replace(unseen, outcome="ok")
+    assert judged([acked if one is unseen else one for one in calls], keys).validity == "valid"
+    for changed in (
+        [replace(one, outcome="fail") if one is unseen else one for one in calls],
+        [replace(one, inv=9, res=10) if one is unseen else one for one in calls],
+        [one for one in calls if one is not unseen],
+    ):
+        assert "lost-record" in ids(judged(changed, keys))
+    assert "lost-record" in ids(judged(calls, {**keys, 2: "c"})), "another key"
+    assert "lost-record" in ids(judged(calls, {**keys, 3: "c"})), "one of both must be there"
+
+
+BATCH = [
+    Call(op=op, kind="append", process=1, inv=1, res=None, outcome="info", batch=head)
+    for op, head in ((0, None), (1, 0), (2, 0))
+]
+
+
+def test_what_the_cleaner_removed_of_a_batch_without_a_response_is_not_torn_off() -> None:
+    """Only the record at offset 1 shows where the other two were."""
+    last = final(10, 20, (1, 1), (3, 3), (4, 4), end=5)
+    calls = [*BATCH, append(3, 3, at=9), append(4, 4, at=11), last]
+    keys = {0: "a", 1: "b", 2: "c", 3: "a", 4: "c"}
+    assert judged(calls, keys, IN_BATCHES).validity == Validity.VALID
+    for lost in (0, 2):
+        verdict = judged(calls, {**keys, lost: "d"}, IN_BATCHES)
+        assert (verdict.validity, ids(verdict)) == (Validity.INVALID, {"torn-batch"})
+
+
+def test_the_rest_of_a_batch_is_added_once_with_the_columns_of_its_appends() -> None:
+    early = Call(op=5, kind="poll", process=8, inv=7, res=8, position=0, records=((0, 0), (1, 1)))
+    calls = [*BATCH, append(3, 3, at=9), early, final(10, 20, (1, 1), (3, 3), end=4)]
+    tables = keyed(calls, {0: "a", 1: "b", 2: "a", 3: "a"})
+    _, records = with_removed_records(tables["operations"], tables["records_read"])
+    added = [row for row in records.to_pylist() if (row["op_index"], row["value"]) == (10, 2)]
+    columns = ("offset", "process", "sequence", "key", "index_in_poll")
+    assert [[row[name] for name in columns] for row in added] == [[2, 1, 2, "a", 2]]
+    assert records.num_rows == 6
+
+
 # --- random histories of a correct log, and with one record lost ---
 
 RUNS = 100
@@ -167,6 +215,7 @@ class CompactedLog:
         self.keys: dict[int, str] = {}
         self.now = 0
         self.end = 0
+        self.batch_max = random.choice((1, 3))
         self.kept: dict[int, int] = {}  # value by offset
         self.run()
 
@@ -180,16 +229,19 @@ class CompactedLog:
             self.read_all()
 
     def append(self) -> None:
-        op = len(self.calls)
-        self.keys[op] = self.random.choice("abc")
+        """Appends a batch of one record or more, which has one response."""
+        head = len(self.calls)
         outcome = self.random.choice(("ok", "ok", "ok", "info", "lost"))
-        call = append(op, self.end, at=self.now)
-        if outcome != "lost":
-            self.kept[self.end] = op
-            self.end += 1
-        if outcome != "ok":
-            call = replace(call, outcome="info", offset=None)
-        self.calls.append(call)
+        for op in range(head, head + self.random.randint(1, self.batch_max)):
+            self.keys[op] = self.random.choice("abc")
+            call = append(op, self.end, at=self.now)
+            call = replace(call, process=head, batch=None if op == head else head)
+            if outcome != "lost":
+                self.kept[self.end] = op
+                self.end += 1
+            if outcome != "ok":
+                call = replace(call, outcome="info", offset=None)
+            self.calls.append(call)
 
     def clean(self) -> None:
         """Removes some of the records that a later one of their key replaces."""
@@ -245,11 +297,11 @@ def test_a_correct_compacted_log_is_never_invalid_and_the_loss_of_a_last_record_
     seed: int,
 ) -> None:
     log = CompactedLog(Random(seed))
-    assert not judged(log.calls, log.keys).anomalies
+    assert not judged(log.calls, log.keys, IN_BATCHES).anomalies
     last = {log.keys[value]: offset for offset, value in sorted(log.kept.items())}
     acked = {call.offset for call in log.calls if call.kind == "append" and call.outcome == "ok"}
     for offset in set(last.values()) & acked:
-        verdict = judged(without(log.calls, offset), log.keys)
+        verdict = judged(without(log.calls, offset), log.keys, IN_BATCHES)
         # Nothing was read behind the last record of all, so it may only not have been reached.
         expected = Validity.INVALID if offset < max(log.kept) else Validity.UNKNOWN
         assert verdict.validity == expected, f"offset {offset} is lost"
