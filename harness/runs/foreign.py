@@ -16,7 +16,7 @@ from checkers.expectations import Case, Expectations, judge
 from checkers.final_reads import at_best_unknown, judge_with_final_reads
 from checkers.kernels.evidence import Evidence
 from checkers.kernels.levels import BROKEN, UNKNOWN
-from harness.contracts.run_context import LOG_CHECKERS, RunContext
+from harness.contracts.run_context import BATCH_CHECKER, LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Anomaly, Validity, Verdict, Witness
 from harness.errors import HistoryError
 from harness.history.foreign.events import OK
@@ -112,8 +112,9 @@ def _unless_vacuous(verdict: Verdict, history: ForeignHistory) -> Verdict:
 
 
 def _judge_log(log: LogHistory, declared: Declaration) -> Verdict:
+    batch = log.tables["operations"].column("batch")
     context = RunContext(
-        checkers=LOG_CHECKERS,
+        checkers=(*LOG_CHECKERS, BATCH_CHECKER) if len(batch) > batch.null_count else LOG_CHECKERS,
         enabled_faults=(),
         acked_during_faults_min=0,
         final_phase_complete=declared.final_reads_complete,

@@ -129,6 +129,14 @@ class AppendLine(
         ),
     ] = None
     acks: Acks | None = None
+    batch: Annotated[
+        int | str | None,
+        Meta(
+            description="Which record batch carried it: a name that no other batch of its process to the partition"
+            " has. The records of a batch are in the order of their invocations, then of their lines. Leave it out"
+            " if you do not know it."
+        ),
+    ] = None
 
 
 class PollLine(
@@ -346,7 +354,13 @@ def add_to_tables(tables: LogTables, number: int, line: LogLine, default_acks: i
         # Each append is a group of its own, so that a read of its value proves the offset of an `info` append.
         group = -1 if line.offset is None else number
         tables.append(
-            call, _text(line.value), offset=line.offset, acks=acks, key=line.key, group=group
+            call,
+            _text(line.value),
+            offset=line.offset,
+            acks=acks,
+            key=line.key,
+            group=group,
+            batch="" if line.batch is None else _text(line.batch),
         )
     elif isinstance(line, LatestLine):
         tables.latest(call, line.end_offset)

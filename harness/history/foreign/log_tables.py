@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.errors import HistoryError
+from harness.history.foreign.log_batches import BATCH_NAMES, with_batches
 from harness.history.parquet import in_order
 from harness.history.schema import END_OFFSETS_SEEN, OPERATIONS, RECORDS_READ, with_column
 
@@ -147,6 +148,7 @@ class LogTables:
         self._reads = _Chunks(_READS)
         self._ends = _Chunks(END_OFFSETS_SEEN)
         self._values = _Chunks(_VALUES)
+        self._batches = _Chunks(BATCH_NAMES)
         self._lines: list[I64] = []
         self._new_lines: list[int] = []
         self._count = 0
@@ -168,6 +170,7 @@ class LogTables:
         acks: int = -1,
         key: str = "",
         group: int = -1,
+        batch: str = "",
     ) -> int:
         """Adds an append and returns its row.
 
@@ -179,10 +182,14 @@ class LogTables:
             acks: 0, 1 or -1 (all).
             key: The record's key.
             group: Which appends happen together: all of one operation have one number.
+            batch: Which record batch carried it, unique among those of the process to the partition; empty if that
+                is not known.
         """
         sequence = self._sequences.get(call.process, 0)
         self._sequences[call.process] = sequence + 1
         self._values.add((self._count, _joined(call, value)))
+        if batch:
+            self._batches.add((self._count, _joined(call, f"{call.process}\0{batch}")))
         if call.outcome == "info" and group >= 0:
             self._uncertain.append(_Uncertain(self._count, group, offset))
         if self._last_append_ns is None or call.invoked_ns > self._last_append_ns:
@@ -289,7 +296,8 @@ class LogTables:
             clock_error_ns: Largest difference between two clocks; what it can explain is not refused.
 
         Raises:
-            HistoryError: Two appends of one partition have the same value, or a final read is before an append.
+            HistoryError: Two appends of one partition have the same value, a final read is before an append, or an
+                append begins after another one of its batch has ended.
         """
         if not final_after_appends:
             self._refuse_early_final_reads(clock_error_ns)
@@ -315,6 +323,8 @@ class LogTables:
         value = append.copy()
         value[is_known] = number[append[is_known]]
         records = self._records(operations, reads, append, is_known, value, number)
+        batches = self._batches.table()
+        operations = with_batches(operations, batches, number, lines, self._origin)
         operations = _renumbered(operations, number)
         ends = _renumbered(self._ends.table(), number)
         tables = {

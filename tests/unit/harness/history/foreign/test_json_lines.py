@@ -194,6 +194,81 @@ def test_offsets_below_a_declared_log_start_are_not_judged(read):
         assert str(judge_foreign(history).verdict.validity) == validity
 
 
+def in_batch(value, line_ns=0, **members):
+    return append(value, line_ns, completed_ns=9, batch="x", **members)
+
+
+def batches(history):
+    """Returns value and first value of every append that has a batch."""
+    rows = history.log.tables["operations"].to_pylist()
+    line = history.log.lines
+    return [
+        (int(line[r["op_index"]]), int(line[r["batch"]])) for r in rows if r["batch"] is not None
+    ]
+
+
+def test_appends_of_one_batch_name_the_first_one_in_the_order_of_invocations_and_lines(read):
+    lines = [in_batch("c", 2), in_batch("a"), in_batch("b"), append("d", 5, batch="y")]
+    assert batches(read(*lines)) == [(3, 2), (1, 2)]
+    # A batch belongs to one process and one partition, and 1 is another name than "1".
+    apart = [
+        in_batch("a"),
+        in_batch("b", process=2),
+        in_batch("c", partition=1),
+        in_batch("d", topic="u"),
+        {**in_batch("e"), "batch": 1},
+        {**in_batch("f"), "batch": "1"},
+        {**in_batch("g"), "batch": None},
+    ]
+    assert batches(read(*apart)) == []
+
+
+@pytest.mark.parametrize("outcome", ["ok", "info"])
+@pytest.mark.parametrize("missing", range(3))
+def test_a_batch_of_which_the_final_reads_show_a_part_is_torn(read, missing, outcome):
+    sent = [in_batch(value, outcome=outcome) for value in "abc"]
+    there = [[at, value] for at, value in enumerate("abc") if at != missing]
+    lines = [
+        *sent,
+        append("z", 10, offset=3),
+        poll([*there, [3, "z"]], 20, end_offset=4, final=True),
+    ]
+    verdict = judge_foreign(read({**HEADER, "sparse": True}, *lines)).verdict
+    (torn,) = [one for one in verdict.anomalies if one.id == "torn-batch"]
+    assert (str(verdict.validity), torn.count) == ("invalid", 1)
+    assert [witness.op_index for witness in torn.witnesses] == [1 if missing == 0 else 0, missing]
+    whole = [[0, "a"], [1, "b"], [2, "c"], [3, "z"]]
+    lines[-1] = poll(whole, 20, end_offset=4, final=True)
+    assert str(judge_foreign(read(*lines)).verdict.validity) == "valid"
+    alone = [{**line, "batch": None} for line in sent]
+    lines = [*alone, append("z", 10, offset=3), poll([*there, [3, "z"]], 20, final=True)]
+    found = judge_foreign(read({**HEADER, "sparse": True}, *lines)).verdict.anomalies
+    assert "torn-batch" not in {one.id for one in found}
+
+
+def test_a_cleaner_may_remove_single_records_of_a_batch(read):
+    sent = [in_batch("a", key="k", outcome="info"), in_batch("b", key="l", outcome="info")]
+    last = [
+        append("c", 10, key="k", offset=2),
+        poll([[1, "b"], [2, "c"]], 20, end_offset=3, final=True),
+    ]
+    compacted = read({**HEADER, "compacted": True}, *sent, *last)
+    assert str(judge_foreign(compacted).verdict.validity) == "valid"
+    assert str(judge_foreign(read(*sent, *last)).verdict.validity) == "invalid"
+
+
+def test_the_same_name_for_a_later_batch_is_refused(read):
+    with pytest.raises(HistoryError) as caught:
+        read(in_batch("a"), append("b", 3, batch="x"), in_batch("c", 8))
+    assert str(caught.value).partition(", ")[2] == (
+        'line 3: the append of batch "x" begins after that of line 2 in the same batch has ended; give every batch'
+        " of a process to a partition a name of its own"
+    )
+    # An append without a response does not show when its batch was sent.
+    read(in_batch("a"), append("b", 3, batch="x", outcome="info"), in_batch("c", 8))
+    read(in_batch("a"), append("b", 3, batch="x"), in_batch("c", 4))
+
+
 def test_operations_and_events_of_other_objects_are_read(read):
     (one,) = read(OPERATION).operations
     assert (one.function, one.argument, one.result, one.outcome) == ("cas", [1, 2], True, "ok")
@@ -225,6 +300,8 @@ def test_transactions_of_lists_are_recognised(read):
         ([append("a", -(2**61)), append("b", 2**61)], "last more than 1152921504 seconds"),
         ([append("a", 2**63)], "line 1: Expected `int` <= 4611686018427387904"),
         ([{**OPERATION, "completed_ns": 0}], "line 1: completed_ns is before invoked_ns"),
+        ([append("a", 0, batch=1.5)], "line 1: Expected `int | str | null`, got `float` - at"),
+        ([{**LOG[4], "batch": "x"}], "line 1: Object contains unknown field `batch`"),
         ([append("a", 0, offset=-1)], "line 1: Expected `int` >= 0 - at `$.offset`"),
         ([append("a", 0), append("a", 5)], 'line 2: the value "a" is appended to t-0 again'),
         ([append("a", 0, topic="a\0b")], "line 1: Expected `str` matching regex"),
