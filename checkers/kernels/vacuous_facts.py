@@ -3,6 +3,10 @@
 What a run declares about its clocks and about the start of its log only ever hides facts: two operations closer in
 time than the clocks' error have no order, and nothing below the log start has to be there. A declaration that
 hides everything leaves nothing to judge, so the verdict is unknown.
+
+The order of a log is judged by appends that began after another one was acknowledged. If there are such appends,
+but none of them began later than the clocks' error allows, the order was not judged. What else happened does not
+count: the final reads come long after all appends and would hide that.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +17,7 @@ import pyarrow as pa
 
 from checkers.kernels.metadata_gaps import Shown, shown_epochs
 from checkers.kernels.partition_tables import derive_once
-from checkers.kernels.words import APPEND, OK, operation_words
+from checkers.kernels.words import APPEND, FAIL, OK, operation_words
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Anomaly, Judgement
 
@@ -26,6 +30,8 @@ class Extent:
         first_ns, last_ns: Its first invocation and its last invocation or completion; None without operations.
         highest_acked: Largest acknowledged offset; None without any.
         lowest_final: Smallest offset that a final read returned; None without any.
+        first_acked_ns: When the first acknowledgement of an append arrived; None without any.
+        last_append_ns: When the last append began that did not fail; None without any.
         leader_epochs: Those that responses and records show, ascending.
     """
 
@@ -33,6 +39,8 @@ class Extent:
     last_ns: int | None
     highest_acked: int | None
     lowest_final: int | None
+    first_acked_ns: int | None = None
+    last_append_ns: int | None = None
     leader_epochs: tuple[int, ...] = ()
 
 
@@ -55,6 +63,8 @@ def extent_of(operations: pa.Table, records_read: pa.Table) -> Extent:
     final = operations.column("op_index").to_numpy()[operations.column("final").to_numpy() & is_ok]
     is_final = np.isin(records_read.column("op_index").to_numpy(), final)
     read = records_read.column("offset").to_numpy()[is_final]
+    acked_ns = operations.column("completed_ns").filter(pa.array(is_append & is_ok)).drop_null()
+    begun_ns = invoked[is_append & (words.outcome != FAIL)]
     return Extent(
         first_ns=int(invoked.min()) if len(invoked) else None,
         last_ns=max(int(times.max()) for times in (invoked, completed) if len(times))
@@ -62,6 +72,8 @@ def extent_of(operations: pa.Table, records_read: pa.Table) -> Extent:
         else None,
         highest_acked=int(acked.max()) if len(acked) else None,
         lowest_final=int(read.min()) if len(read) else None,
+        first_acked_ns=int(acked_ns.to_numpy().min()) if len(acked_ns) else None,
+        last_append_ns=int(begun_ns.max()) if len(begun_ns) else None,
         leader_epochs=shown_epochs(operations, records_read),
     )
 
@@ -94,6 +106,8 @@ def joined(extents: Iterable[Extent]) -> Extent:
         last_ns=max(known("last_ns"), default=None),
         highest_acked=max(known("highest_acked"), default=None),
         lowest_final=min(known("lowest_final"), default=None),
+        first_acked_ns=min(known("first_acked_ns"), default=None),
+        last_append_ns=max(known("last_append_ns"), default=None),
         leader_epochs=tuple(sorted({epoch for e in extents for epoch in e.leader_epochs})),
     )
 
@@ -121,6 +135,21 @@ def unfounded_excuses(
     )
 
 
+def clocks_hide_order(
+    first_ended_ns: int | None, last_begun_ns: int | None, clock_error_ns: int
+) -> bool:
+    """Returns whether some began after others had ended, but none later than the clocks' error allows.
+
+    Args:
+        first_ended_ns: When the first one ended; None if none did.
+        last_begun_ns: When the last one began; None if there is none.
+        clock_error_ns: Largest difference between two clocks.
+    """
+    if first_ended_ns is None or last_begun_ns is None:
+        return False
+    return 0 < last_begun_ns - first_ended_ns <= clock_error_ns
+
+
 def vacuous_facts(extent: Extent, context: RunContext) -> tuple[str, ...]:
     """Returns why what a run declares leaves nothing to judge in a partition, one sentence each.
 
@@ -136,6 +165,11 @@ def vacuous_facts(extent: Extent, context: RunContext) -> tuple[str, ...]:
             reasons.append(
                 f"clock_error_ns is {error}, but all operations are within {span} ns, so their order cannot be"
                 " judged"
+            )
+        elif clocks_hide_order(extent.first_acked_ns, extent.last_append_ns, error):
+            reasons.append(
+                f"clock_error_ns is {error}, but no append began more than that after another one was"
+                " acknowledged, so their order cannot be judged"
             )
     if start and extent.highest_acked is not None and extent.highest_acked < start:
         reasons.append(

@@ -377,7 +377,8 @@ RUN_FACTS = pa.schema(
         _field(
             "clock_error_ns",
             _I64,
-            "largest difference between two clocks of the run; longer than the run, the verdict is unknown",
+            "largest difference between two clocks of the run; if it hides the order of all appends, or is longer"
+            " than the run, the verdict is unknown",
         ),
         _field(
             "log_start_offset",

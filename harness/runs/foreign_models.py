@@ -34,6 +34,7 @@ from harness.errors import HistoryError, UsageError
 from harness.history.foreign.edn_values import to_edn
 from harness.history.foreign.events import FAIL, INFO, OK, RecordedOperation, shown
 from harness.history.foreign.read import ForeignHistory
+from harness.runs.foreign_clocks import at_best_without_order, hides_order
 from harness.runs.foreign_guess import is_keyed, is_pair, model_shown_by
 from harness.runs.foreign_verdict import ForeignVerdict, Named, Ordered
 
@@ -94,6 +95,8 @@ def judge_model(history: ForeignHistory, options: ModelOptions) -> ForeignVerdic
             verdict = _doubted_by_clocks(verdict, loose, model, options)
         if verdict.validity == Validity.INVALID and options.initial is None:
             verdict = _doubted(verdict, loose, model, options)
+    if hides_order(recorded, error_ns):
+        verdict = at_best_without_order(verdict)
     return ForeignVerdict(
         verdict=verdict,
         model=name,

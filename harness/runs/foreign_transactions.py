@@ -1,7 +1,9 @@
 """Foreign histories of transactions that append to lists, judged by the search for cycles of dependencies."""
 
+from dataclasses import replace
 from typing import Any
 
+from checkers.kernels.levels import HOLDS, UNKNOWN
 from checkers.kernels.transactions.check import check_list_append
 from checkers.kernels.transactions.columns import (
     Append,
@@ -10,7 +12,11 @@ from checkers.kernels.transactions.columns import (
     Transaction,
     transactions_of,
 )
-from checkers.kernels.transactions.isolation import levels_held, promises_read_committed
+from checkers.kernels.transactions.isolation import (
+    levels_held,
+    needs_order_in_time,
+    promises_read_committed,
+)
 from checkers.models.values import frozen
 from harness.contracts.checker import CheckerReport
 from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
@@ -18,6 +24,7 @@ from harness.errors import HistoryError
 from harness.history.foreign.edn_values import to_edn
 from harness.history.foreign.events import OK, RecordedOperation, is_integer, name_of, shown
 from harness.history.foreign.read import ForeignHistory
+from harness.runs.foreign_clocks import at_best_without_order, hides_order
 
 PROMISE = "strict-serializable"
 """The isolation level that is assumed if none is named."""
@@ -45,6 +52,8 @@ def judge_list_append(
         clock_error_ns=history.declaration.clock_error_ns,
     )
     verdict = _verdict_of_report(report, promise or PROMISE)
+    if hides_order(history.operations, history.declaration.clock_error_ns):
+        verdict = _without_order(verdict, promise or PROMISE)
     named = {
         witness.op_index: witness.text
         for anomaly in verdict.anomalies
@@ -53,6 +62,16 @@ def judge_list_append(
     return verdict, tuple(
         (number, history.operations[number].line, text) for number, text in sorted(named.items())
     )
+
+
+def _without_order(verdict: Verdict, promise: str) -> Verdict:
+    """Returns the verdict with unknown instead of what needs the order in time: a promise, and levels."""
+    levels = {
+        level: UNKNOWN if needs_order_in_time(level) and state == HOLDS else state
+        for level, state in verdict.levels.items()
+    }
+    verdict = replace(verdict, levels=levels)
+    return at_best_without_order(verdict) if needs_order_in_time(promise) else verdict
 
 
 def _transaction(history: ForeignHistory, number: int, one: RecordedOperation) -> Transaction:

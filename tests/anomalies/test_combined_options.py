@@ -113,9 +113,9 @@ def test_an_append_without_an_offset_may_be_below_the_log_start(
 def test_whether_an_append_began_above_the_log_start_depends_on_the_clocks(
     error: int, validity: Validity
 ) -> None:
-    """Op 2 was sent 2 ns after op 1 was acknowledged at the log start, and is not there."""
-    calls = [append(1, 5, at=10), replace(append(2, None, at=13), res=14)]
-    calls += last_read(((5, 1),), start=5)
+    """Op 2 was sent 2 ns after op 1 was acknowledged at the log start, and is not there; op 3 was sent later."""
+    calls = [append(1, 5, at=10), replace(append(2, None, at=13), res=14), append(3, 6, at=40)]
+    calls += last_read(((5, 1), (6, 3)), start=5)
     assert judged(calls, log_start_offset=5, clock_error_ns=error).validity == validity
 
 

@@ -1,6 +1,7 @@
 """Runs of the workload `transactions`: which anomalies they have, and which near misses are valid."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -15,7 +16,7 @@ from tests.anomalies.recorded_anomalies import (
     read_of_transaction,
     unanswered,
 )
-from tests.anomalies.recorded_transactions import A, B, Events, producer
+from tests.anomalies.recorded_transactions import CONTEXT, A, B, Events, producer
 
 
 @pytest.mark.parametrize("identifier", CASES)
@@ -226,3 +227,40 @@ def test_a_search_for_cycles_that_kafka_allows_may_end_early(
     short = events.verdict()
     assert (short.validity, short.reasons) == (Validity.VALID, ())
     assert judgements(short) == {"G2-item": Judgement.ALLOWED}
+
+
+@pytest.mark.parametrize(
+    ("error_ns", "validity"),
+    [(0, "valid"), (1_999_999, "valid"), (2_000_000, "unknown"), (10**9, "unknown")],
+)
+@pytest.mark.parametrize("is_last_committed", [True, False])
+def test_transactions_whose_order_the_clock_error_hides_are_unknown(
+    error_ns: int, validity: str, is_last_committed: bool
+) -> None:
+    """The second transaction began two milliseconds after the first one had committed."""
+    events = Events()
+    first = producer(events, 1)
+    sent = [(0, events.send(first, 0, A, 0))]
+    events.commit(first)
+    second = producer(events, 1)
+    sent.append((2, events.send(second, 0, A, 2)))
+    if is_last_committed:
+        events.commit(second)
+    else:
+        events.abort(second)
+        sent.pop()
+    events.closing(a=sent)
+    verdict = events.verdict(replace(CONTEXT, clock_error_ns=error_ns))
+    assert str(verdict.validity) == validity
+    assert verdict.reasons == (checker.NO_ORDER,) * (validity == "unknown")
+
+
+def test_the_order_is_not_hidden_where_the_last_reads_are_within_the_clock_error() -> None:
+    """A reader is no writer: that it begins late orders no transactions."""
+    events = Events()
+    one = producer(events, 1)
+    sent = [(0, events.send(one, 0, A, 0))]
+    events.commit(one)
+    events.read(7, A, *sent)
+    events.closing(a=sent)
+    assert events.verdict(replace(CONTEXT, clock_error_ns=10**9)).validity is Validity.VALID

@@ -12,6 +12,7 @@ from tests.property.stored_corruption import (
     edit_file,
     harmless,
     of_files,
+    operations,
     refused,
     set_all,
     unknown,
@@ -24,6 +25,16 @@ SMALLEST = -(2**63)
 def _facts(t: Tables) -> Row:
     (row,) = t["run_facts"]
     return row
+
+
+def _appends_ns(t: Tables) -> int:
+    """Returns by how much the last append of a partition began after the first one was acknowledged."""
+    spans = []
+    for partition in (0, 1):
+        appends = operations(t, partition, kind="append")
+        first_ns = min(row["completed_ns"] for row in appends if row["outcome"] == "ok")
+        spans.append(max(row["invoked_ns"] for row in appends) - first_ns)
+    return min(spans)
 
 
 def _query(t: Tables, kind: str) -> Row:
@@ -251,6 +262,16 @@ UNKNOWN = [
         "clock error longer than the run",
         lambda t: _facts(t).update(clock_error_ns=10**18),
         "so their order cannot be judged",
+    ),
+    unknown(
+        "clock error just below the span of the appends",
+        lambda t: _facts(t).update(clock_error_ns=_appends_ns(t)),
+        "so their order cannot be judged",
+    ),
+    harmless(
+        "clock error that leaves one append after another one",
+        lambda t: _facts(t).update(clock_error_ns=_appends_ns(t) - 1),
+        "nothing was reordered that the clocks show",
     ),
     unknown(
         "log start beyond everything",

@@ -31,6 +31,7 @@ from checkers.kernels.transactions.events import (
 )
 from checkers.kernels.transactions.isolation import KAFKA_READ_COMMITTED, KAFKA_READ_UNCOMMITTED
 from checkers.kernels.transactions.standstill import standstill
+from checkers.kernels.vacuous_facts import clocks_hide_order
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement, Witness
@@ -38,6 +39,10 @@ from harness.history.op import TransactionEvent
 
 PRECOMMITTED = "precommitted-read"
 NO_COMMIT = "no transaction committed in the whole run"
+NO_ORDER = (
+    "no transaction began more than clock_error_ns after another one had committed, so their order cannot be"
+    " judged"
+)
 NEVER_LOST = frozenset({"phantom-value", "impossible-offset", "future-read"})
 """What no lost data explains."""
 MAY_BE_LOST = (
@@ -63,6 +68,8 @@ class TransactionsChecker:
         report = _judged(recorded, context)
         if not any(one.is_write and one.outcome == "committed" for one in recorded):
             report = replace(report, unknown_reasons=(NO_COMMIT,))
+        elif _is_order_hidden(recorded, context):
+            report = replace(report, unknown_reasons=(*report.unknown_reasons, NO_ORDER))
         stuck = standstill(tables, recorded, context)
         found = report.findings
         if not any(finding.id == PRECOMMITTED for finding in found):
@@ -105,6 +112,16 @@ def _judged(recorded: Sequence[Recorded], context: RunContext) -> CheckerReport:
     more = tuple(finding for finding in other.findings if finding.id not in known)
     reasons = dict.fromkeys((*report.unknown_reasons, *other.unknown_reasons))
     return replace(report, findings=(*report.findings, *more), unknown_reasons=tuple(reasons))
+
+
+def _is_order_hidden(recorded: Sequence[Recorded], context: RunContext) -> bool:
+    """Returns whether the clocks of the run may differ so much that no order of transactions is known."""
+    writers = [one for one in recorded if one.is_write]
+    ended = [one.end["at_ns"] for one in writers if one.end and one.outcome == "committed"]
+    begun = [one.begin["at_ns"] for one in writers]
+    return clocks_hide_order(
+        min(ended, default=None), max(begun, default=None), context.clock_error_ns
+    )
 
 
 def _received_early(recorded: Sequence[Recorded]) -> tuple[CheckerFinding, ...]:

@@ -176,6 +176,12 @@ def needs_cycle_search(promise: str) -> bool:
     return promise not in _OF_KAFKA
 
 
+def needs_order_in_time(level: str) -> bool:
+    """Returns whether a level of `LEVELS` forbids what only the order in time shows."""
+    is_strong = level.startswith("strong-") and not level.startswith("strong-session-")
+    return is_strong or level == "strict-serializable"
+
+
 def split_suffix(identifier: str) -> tuple[str, int]:
     """Returns an anomaly without its suffix, and the number of the suffix: 0 none, 1 process, 2 realtime."""
     for strength in (1, 2):

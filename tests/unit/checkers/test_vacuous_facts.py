@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from checkers.kernels.compose import judge_run
 from checkers.kernels.vacuous_facts import (
     Extent,
     extent_of,
@@ -30,6 +31,47 @@ def test_clocks_that_may_differ_by_the_whole_run_order_nothing(error: int, count
 
 
 @pytest.mark.parametrize(
+    ("acked", "begun", "error", "count"),
+    [
+        (12, 17, 4, 0),
+        (12, 17, 5, 1),
+        (12, 17, 19, 1),
+        (12, 17, 20, 1),
+        (12, 13, 1, 1),
+        (12, 12, 19, 0),
+        (13, 12, 19, 0),
+        (None, 12, 19, 0),
+        (12, None, 19, 0),
+    ],
+)
+def test_without_an_append_that_is_certainly_later_than_another_one_no_order_was_judged(
+    acked: int | None, begun: int | None, error: int, count: int
+) -> None:
+    """Appends that were all concurrent have no order anyway, whatever the clocks."""
+    extent = replace(SPAN, first_acked_ns=acked, last_append_ns=begun)
+    reasons = vacuous_facts(extent, RunContext(clock_error_ns=error))
+    assert len(reasons) == count
+    assert all("their order cannot be judged" in reason for reason in reasons)
+    assert not vacuous_facts(extent, RunContext())
+
+
+def test_the_final_reads_do_not_hide_that_no_order_of_appends_is_known() -> None:
+    """Both appends are in the wrong order, but the clocks may differ by more than lies between them."""
+    calls = [append(0, 1, at=10), append(1, 0, at=20), *final_read(1000, 1, 0)]
+    context = RunContext(enabled_faults=(), acked_during_faults_min=0)
+    verdicts = [
+        judge_run(run(calls), replace(context, clock_error_ns=error)) for error in (0, 8, 9, 890)
+    ]
+    validities = [str(verdict.validity) for verdict in verdicts]
+    assert validities == ["invalid", "invalid", "unknown", "unknown"]
+    assert verdicts[-1].reasons == (
+        "t-0: clock_error_ns is 890, but no append began more than that after another one was acknowledged, so"
+        " their order cannot be judged",
+    )
+    assert set(verdicts[-1].levels.values()) == {"unknown"}
+
+
+@pytest.mark.parametrize(
     ("start", "count"), [(0, 0), (1, 0), (3, 0), (4, 1), (5, 1), (6, 2), (7, 2)]
 )
 def test_a_log_start_above_what_is_there_is_refuted(start: int, count: int) -> None:
@@ -49,6 +91,9 @@ def test_an_extent_is_that_of_its_operations_and_extents_add_up() -> None:
         acked = [c.offset for c in calls if c.kind == "append" and c.outcome == "ok"]
         known = [offset for offset in acked if offset is not None]
         final = [o for c in calls if c.final and c.outcome == "ok" for o, _ in c.records]
+        appends = [c for c in calls if c.kind == "append"]
+        ends = [c.res for c in appends if c.outcome == "ok" and c.res is not None]
+        begins = [c.inv for c in appends if c.outcome != "fail"]
         times = [c.inv for c in calls] + [c.res for c in calls if c.res is not None]
         extent = extent_of(operations_table(calls), records_table(calls))
         assert extent == Extent(
@@ -56,6 +101,8 @@ def test_an_extent_is_that_of_its_operations_and_extents_add_up() -> None:
             last_ns=max(times),
             highest_acked=max(known, default=None),
             lowest_final=min(final, default=None),
+            first_acked_ns=min(ends, default=None),
+            last_append_ns=max(begins, default=None),
         )
         cut = random.Random(f"extents/{number}").randint(0, len(calls))
         parts = [

@@ -4,9 +4,11 @@ import json
 
 import pytest
 
+from checkers.kernels.transactions.isolation import needs_order_in_time
 from harness.errors import HistoryError, UsageError
 from harness.history.foreign.read import read_history
 from harness.runs.foreign import JudgeOptions, judge_foreign
+from harness.runs.foreign_clocks import NO_ORDER
 from harness.runs.foreign_models import INITIAL_VALUES_MAX, ModelOptions
 
 
@@ -551,6 +553,78 @@ def test_another_process_may_come_between_close_operations_of_one_process(judge)
     validity, judged = judge(skewed(100, *lines))
     assert validity == "unknown"
     assert "closer than clock_error_ns" in judged.verdict.reasons[-1]
+
+
+STALE_READ = [
+    operation("write", 1, None, 0, end=10),
+    operation("read", None, 0, 200, end=210, process=1),
+]
+
+
+@pytest.mark.parametrize(
+    ("error_ns", "validity"), [(0, "invalid"), (189, "invalid"), (190, "unknown"), (900, "unknown")]
+)
+def test_a_model_is_not_valid_if_the_clock_error_hides_every_order_of_processes(
+    judge, error_ns, validity
+):
+    found, judged = judge(skewed(error_ns, *STALE_READ), initial=0)
+    assert found == validity
+    assert (NO_ORDER in judged.verdict.reasons) is (found == "unknown")
+
+
+def test_the_clock_error_hides_no_order_that_processes_or_later_operations_show(judge):
+    write, read = operation("write", 1, None, 0, end=10), operation("read", None, 1, 200)
+    # One process has one clock, and what was concurrent anyway is not hidden.
+    assert judge(skewed(900, write, read))[0] == "valid"
+    meanwhile = operation("read", None, 1, 9, end=20, process=1)
+    assert judge(skewed(900, write, meanwhile))[0] == "valid"
+    other = operation("read", None, 1, 200, process=1)
+    assert judge(skewed(900, write, other))[0] == "unknown"
+    assert (
+        judge(skewed(900, write, other, operation("read", None, 1, 911, process=2)))[0] == "valid"
+    )
+    # Neither an operation that failed nor one without a known end has a place in the order.
+    failed = operation("write", 3, None, 911, process=2, outcome="fail")
+    assert judge(skewed(900, write, other, failed))[0] == "unknown"
+    unknown = operation("write", 3, None, -900, end=-800, process=2, outcome="info")
+    assert judge(skewed(900, write, other, unknown))[0] == "unknown"
+    # What contradicts the model in every order stays invalid.
+    assert judge(skewed(900, write, operation("read", None, 7, 200, process=1)), initial=0)[0] == (
+        "invalid"
+    )
+
+
+@pytest.mark.parametrize(
+    ("promise", "validity"),
+    [
+        ("", "unknown"),
+        ("strong-read-committed", "unknown"),
+        ("strong-session-serializable", "valid"),
+        ("serializable", "valid"),
+    ],
+)
+def test_isolation_levels_that_need_the_order_in_time_do_not_hold_without_it(
+    judge, promise, validity
+):
+    header = {"kind": "history", "version": 1, "model": "list-append", "clock_error_ns": 50}
+    event = {"kind": "event", "process": 0, "f": "txn", "time": 0, "value": [["append", "x", 1]]}
+    after = {**event, "process": 1, "value": [["r", "x", [1]]]}
+    lines = [
+        {**event, "type": "invoke"},
+        {**event, "type": "ok", "time": 10},
+        {**after, "type": "invoke", "time": 20, "value": [["r", "x", None]]},
+        {**after, "type": "ok", "time": 30},
+    ]
+    text = "\n".join(map(json.dumps, [header, *lines]))
+    found, judged = judge(text, promise=promise)
+    assert (found, judged.verdict.reasons) == (validity, (NO_ORDER,) * (found == "unknown"))
+    levels = judged.verdict.levels
+    assert {level for level, state in levels.items() if state == "unknown"} == {
+        level for level in levels if needs_order_in_time(level)
+    }
+    assert judge(text.replace('"clock_error_ns": 50', '"clock_error_ns": 9'), promise=promise)[
+        0
+    ] == ("valid")
 
 
 def test_integers_and_other_numbers_are_different_values_of_edn(judge):
