@@ -236,12 +236,13 @@ def judge_run(tables: Mapping[str, pa.Table], context: RunContext) -> Verdict:
         judge_partition_safely(topic, partition, {**rows, **shared}, context)
         for (topic, partition), rows in partitions.items()
     ]
+    acked_during = acked_during_faults(full["operations"], full["faults"])
     if whole_run_checkers(context):
         judgements.append(judge_whole_run(full, context))
+        acked_during += committed_during_faults(full["transaction_events"], full["faults"])
     return compose(
         judgements,
-        acked_during_faults(full["operations"], full["faults"])
-        + committed_during_faults(full["transaction_events"], full["faults"]),
+        acked_during,
         full["faults"],
         full["violations"],
         context,

@@ -66,6 +66,9 @@ class Transactions:
 
     def insert_after(self, row: Row, new: Row, **changes: Any) -> None:
         """Inserts a row directly behind another one, as part of its transaction and at its time."""
+        if new["event"] == "poll":
+            begin = self._of[row["transaction"]][0]
+            begin["isolation"] = begin["isolation"] or "read_committed"
         self._rows.append(
             {
                 **new,

@@ -67,7 +67,9 @@ a name.
 * An `op_index` is not negative and belongs to one row of one partition. The same holds for `event_index`,
   `query_index` and `fault_id`.
 * An operation begins at or after 0 and completes after it began; without a completion its outcome is `info`.
-* An acknowledged append has its offset, or null if it is not known, never -1.
+* An acknowledged append, or record of a transaction, has its offset, or null if it is not known, never -1.
+* A transaction that sends records or commits positions began with a transactional id, one that polls records with
+  an isolation level.
 * Every record belongs to a poll of its partition, and the poll's `record_count` counts them. Every row of
   `end_offsets_seen` belongs to a poll or latest of its partition, and every row of `offset_queries` is about a
   record that a poll of its partition had returned before the query began.

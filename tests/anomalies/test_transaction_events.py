@@ -69,29 +69,90 @@ def test_a_row_that_no_run_can_have_recorded_is_refused(name: str) -> None:
     assert str(refused.value).startswith("transaction_events.parquet, row ")
 
 
-@pytest.mark.parametrize(
-    ("column", "number", "is_legal"),
-    [
-        ("value", 0, True),
-        ("value", -1, False),
-        ("offset", OFFSET_MAX, True),
-        ("offset", OFFSET_MAX + 1, False),
-        ("offset", -OFFSET_MAX, True),
-        ("offset", -OFFSET_MAX - 1, False),
-        ("offset", -(2**63), False),
-    ],
-)
-def test_a_polled_record_has_a_value_from_0_and_an_offset_within_limits(
-    column: str, number: int, is_legal: bool
-) -> None:
+def one_record() -> tuple[Events, dict[str, dict[str, Any]]]:
+    """A run with one record that was read and consumed, and its rows by what they are."""
     events = Events()
     one = producer(events, 1)
     value = events.send(one, 0, A, 0)
     events.commit(one)
     read = events.read(7, A, (0, value))
-    events.rows[read + 1][column] = number
+    events.initialised(3, "processor")
+    number = events.begin(3, transactional_id="processor", group="g", isolation="read_committed")
+    events.poll(number, 0, A, [(0, value)])
+    position = events.note(number, "offset", A, number=1, offset=1)
+    events.commit(number)
+    events.closing(a=[(0, value)])
+    places = {"sent": value + 1, "poll": read + 1, "offset": position, "begin": number}
+    return events, {name: events.rows[row] for name, row in places.items()}
+
+
+@pytest.mark.parametrize("event", ["sent", "poll"])
+@pytest.mark.parametrize(
+    ("offset", "is_possible"),
+    [(0, True), (OFFSET_MAX, True), (OFFSET_MAX + 1, False), (-2, False), (-(2**63), False)],
+)
+def test_a_broker_may_report_any_offset_and_some_no_record_can_have(
+    event: str, offset: int, is_possible: bool
+) -> None:
+    events, rows = one_record()
+    rows[event]["offset"] = offset
+    verdict = events.verdict()
+    found = {one.id for one in verdict.anomalies}
+    assert ("impossible-offset" in found) is not is_possible
+    assert is_possible or verdict.validity is Validity.INVALID
+
+
+def test_an_offset_that_is_not_known_is_null() -> None:
+    events, rows = one_record()
+    rows["sent"]["offset"] = None
+    assert events.verdict().validity is Validity.VALID
+    rows["sent"]["offset"] = -1
+    with pytest.raises(HistoryError, match="offset of sent is -1"):
+        events.verdict()
+    rows["sent"]["offset"], rows["poll"]["offset"] = 0, -1
+    assert "impossible-offset" in {one.id for one in events.verdict().anomalies}
+
+
+@pytest.mark.parametrize(
+    ("offset", "is_legal"), [(0, True), (OFFSET_MAX, True), (OFFSET_MAX + 1, False), (-1, False)]
+)
+def test_a_position_that_a_client_commits_is_between_0_and_the_largest_offset(
+    offset: int, is_legal: bool
+) -> None:
+    events, rows = one_record()
+    rows["offset"]["offset"] = offset
     if is_legal:
         events.verdict()
     else:
-        with pytest.raises(HistoryError, match=rf"row {read + 1}: {column} .*is {number}"):
+        with pytest.raises(HistoryError, match=f"offset of offset is {offset}"):
+            events.verdict()
+
+
+@pytest.mark.parametrize(
+    ("column", "sentence"),
+    [
+        (
+            "transactional_id",
+            "offset belongs to transaction .*, which began without a transactional_id",
+        ),
+        ("isolation", "poll belongs to transaction .*, which began without an isolation"),
+    ],
+)
+def test_a_transaction_has_an_id_if_it_writes_and_an_isolation_if_it_receives(
+    column: str, sentence: str
+) -> None:
+    events, rows = one_record()
+    rows["begin"][column] = ""
+    with pytest.raises(HistoryError, match=sentence):
+        events.verdict()
+
+
+@pytest.mark.parametrize(("value", "is_legal"), [(0, True), (-1, False)])
+def test_a_polled_record_has_a_value_from_0(value: int, is_legal: bool) -> None:
+    events, rows = one_record()
+    rows["poll"]["value"] = value
+    if is_legal:
+        events.verdict()
+    else:
+        with pytest.raises(HistoryError, match="value is -1"):
             events.verdict()

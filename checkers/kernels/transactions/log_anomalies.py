@@ -36,19 +36,26 @@ def log_anomalies(
 
 
 def _impossible_offsets(h: LogHistory, words: Words) -> Found | None:
-    if not len(h.impossible):
+    count = len(h.impossible) + len(h.impossible_sends)
+    if not count:
         return None
-    element = int(h.impossible[0])
-    op = int(np.searchsorted(h.t.op_start, element, side="right")) - 1
-    reader = int(h.t.op_transaction[op])
+    if len(h.impossible):
+        element = int(h.impossible[0])
+        op = int(np.searchsorted(h.t.op_start, element, side="right")) - 1
+        how = "received"
+    else:
+        op = int(h.writes.op[h.impossible_sends[0]])
+        element = int(h.t.op_start[op])
+        how = "sent a record that was acknowledged at"
+    transaction = int(h.t.op_transaction[op])
     return Found(
         id="impossible-offset",
-        count=len(h.impossible),
+        count=count,
         sentence=(
-            f"{words.name(reader)} received the offset {int(h.t.element_offset[element])} in"
+            f"{words.name(transaction)} {how} the offset {int(h.t.element_offset[element])} in"
             f" {words.key(int(h.t.op_key[op]))}, which no record can have"
         ),
-        transactions=(reader,),
+        transactions=(transaction,),
     )
 
 

@@ -74,6 +74,7 @@ class LogHistory:
         is_node: Per transaction, whether it is known to have committed.
         send_offset: Per send, its offset as far as it is known and certain, ABSENT otherwise.
         impossible: Rows of polled elements whose offset no record can have; they are not used further.
+        impossible_sends: Sends that were acknowledged at such an offset; it is not used further.
     """
 
     t: Transactions
@@ -84,6 +85,7 @@ class LogHistory:
     is_node: Bools
     send_offset: I64
     impossible: I64
+    impossible_sends: I64
 
     @property
     def keys(self) -> int:
@@ -130,6 +132,7 @@ def log_history(t: Transactions, *, is_read_committed: bool) -> LogHistory:
         is_node=is_node,
         send_offset=send_offset,
         impossible=impossible,
+        impossible_sends=np.flatnonzero((writes.offset != ABSENT) & ~_is_possible(writes.offset)),
     )
 
 
@@ -141,7 +144,7 @@ def _polled(t: Transactions, writes: Writes) -> tuple[Polled, I64]:
     element = np.arange(int(count.sum())) + np.repeat(t.op_start[:-1][ops] - begin, count)
     op = np.repeat(ops, count)
     offset = t.element_offset[element]
-    is_possible = (offset >= 0) & (offset <= OFFSET_MAX)
+    is_possible = _is_possible(offset)
     impossible = element[~is_possible]
     op, element = op[is_possible], element[is_possible]
     key, value = t.op_key[op], t.element_value[element]
@@ -156,9 +159,14 @@ def _polled(t: Transactions, writes: Writes) -> tuple[Polled, I64]:
     return polled, impossible
 
 
+def _is_possible(offset: I64) -> Bools:
+    """Returns which offsets a record can have."""
+    return (offset >= 0) & (offset <= OFFSET_MAX)
+
+
 def _content(writes: Writes, polled: Polled) -> Content:
     # A record keeps its offset if its transaction aborts.
-    sent = np.flatnonzero((writes.offset >= 0) & (writes.offset <= OFFSET_MAX))
+    sent = np.flatnonzero(_is_possible(writes.offset))
     key = np.concatenate([polled.key, writes.key[sent]])
     offset = np.concatenate([polled.offset, writes.offset[sent]])
     value = np.concatenate([polled.value, writes.value[sent]])

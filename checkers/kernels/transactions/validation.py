@@ -7,7 +7,7 @@ event of a transaction that did not begin, a second end, or a time before that o
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.history import I64, OFFSET_MAX, Bools, lookup
+from checkers.kernels.history import ABSENT, I64, OFFSET_MAX, Bools, lookup
 from checkers.kernels.refusals import (
     check_times,
     check_words,
@@ -49,6 +49,7 @@ def check_transaction_events(events: pa.Table, where: str) -> None:
     order = np.argsort(index, kind="stable")
     refuse_back_in_time(index, int_column(events, "at_ns"), where)
     _check_membership(events, index, word, where)
+    _check_begins(events, word, where)
     _check_values(events, index, word, where)
     transaction = int_column(events, "transaction")
     _check_ends(transaction, word, order, where)
@@ -77,6 +78,33 @@ def _check_membership(events: pa.Table, index: I64, word: I64, where: str) -> No
     )
 
 
+def _check_begins(events: pa.Table, word: I64, where: str) -> None:
+    """Checks that transactions that write have an id, and that those that receive records have an isolation."""
+    transaction = int_column(events, "transaction")
+    identifier, isolation = (
+        np.array(text_column(events, name).to_pylist(), dtype=object)
+        for name in ("transactional_id", "isolation")
+    )
+    begins = word == TransactionEvent.BEGIN
+    without_id = transaction[begins & (identifier == "")]
+    without_level = transaction[begins & (isolation == "")]
+    writes = np.isin(word, (TransactionEvent.SEND, TransactionEvent.OFFSET))
+    refuse(
+        writes & np.isin(transaction, without_id),
+        where,
+        lambda row: (
+            f"{word[row]} belongs to transaction {transaction[row]}, which began without a transactional_id"
+        ),
+    )
+    refuse(
+        (word == TransactionEvent.POLL) & np.isin(transaction, without_level),
+        where,
+        lambda row: (
+            f"poll belongs to transaction {transaction[row]}, which began without an isolation"
+        ),
+    )
+
+
 def _check_values(events: pa.Table, index: I64, word: I64, where: str) -> None:
     """Checks the values and offsets of records, and that an acknowledgement has its send."""
     value, transaction = int_column(events, "value"), int_column(events, "transaction")
@@ -100,9 +128,14 @@ def _check_values(events: pa.Table, index: I64, word: I64, where: str) -> None:
     )
     is_known = events.column("offset").is_valid().to_numpy()
     offset: I64 = events.column("offset").fill_null(0).to_numpy()
-    needs: Bools = (word == TransactionEvent.POLL) | (word == TransactionEvent.OFFSET)
+    is_position: Bools = word == TransactionEvent.OFFSET
+    needs: Bools = (word == TransactionEvent.POLL) | is_position
+    # A broker may report any offset of a record; positions are what a client asked to commit.
+    is_bad = (needs & ~is_known) | (is_position & ((offset < 0) | (offset > OFFSET_MAX)))
+    # Where no offset is known it is null.
+    is_bad |= (word == TransactionEvent.SENT) & (offset == ABSENT)
     refuse(
-        (needs & ~is_known) | (offset > OFFSET_MAX) | (offset < -OFFSET_MAX),
+        is_bad,
         where,
         lambda row: f"offset of {word[row]} is {offset[row] if is_known[row] else 'null'}",
     )

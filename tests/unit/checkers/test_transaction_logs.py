@@ -39,6 +39,25 @@ def test_an_impossible_offset_names_the_transaction_that_received_it() -> None:
     assert one.sentence == "T2 received the offset -5 in a, which no record can have"
 
 
+@pytest.mark.parametrize(
+    ("offset", "count"), [(None, 0), (0, 0), (OFFSET_MAX, 0), (OFFSET_MAX + 1, 1), (-2, 1)]
+)
+def test_an_acknowledged_offset_that_no_record_can_have_is_found(
+    offset: int | None, count: int
+) -> None:
+    history = (txn(1, send("b", 0, 5)), txn(2, send("a", 3, 6), send("b", offset, 1)))
+    one = found(check_logs, "impossible-offset", history)
+    assert (one.count if one else 0) == count
+    if one is not None:
+        assert one.sentence == (
+            f"T2 sent a record that was acknowledged at the offset {offset} in b, which no record can have"
+        )
+        both = found(check_logs, "impossible-offset", (*history, txn(3, got(("a", -5, 6)))))
+        assert both is not None
+        assert both.count == 2
+        assert both.sentence.startswith("T3 received the offset -5 in a")
+
+
 @pytest.mark.parametrize(("offset", "counts"), [(OFFSET_MAX, True), (OFFSET_MAX + 1, False)])
 def test_an_acknowledged_offset_counts_up_to_the_largest_one(offset: int, counts: bool) -> None:
     twice = (txn(1, send("a", offset, 1)), txn(2, got(("a", 0, 1))))
