@@ -37,8 +37,8 @@ Tables = dict[str, Rows]
 Edit = Callable[[Tables], object]
 Damage = Callable[[Path], object]
 
-PLAIN, EXCUSED, GROUP = "plain", "excused", "group"
-"""A valid run of two partitions, a run with an excused loss, and a valid run with a consumer group."""
+PLAIN, EXCUSED, GROUP, TRANSACTIONS = "plain", "excused", "group", "transactions"
+"""Valid runs: of two partitions, with an excused loss, with a consumer group, and with transactions."""
 
 TWO_PARTITIONS = """
 name = "two-partitions"
@@ -61,6 +61,31 @@ at_ms = 500
 for_ms = 1500
 """
 
+WITH_TRANSACTIONS = """
+name = "with-transactions"
+profile = "kafka-4.1"
+weather = "calm"
+duration_ms = 3000
+
+[topic]
+partitions = 2
+
+[workload]
+name = "transactions"
+producers = 2
+processors = 1
+readers = 1
+transactions_per_s = 20
+polls_per_s = 20
+zombie_share = 0.1
+
+[[schedule]]
+fault = "isolate"
+targets = ["isr_follower:t-0"]
+at_ms = 500
+for_ms = 1500
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corruption:
@@ -68,7 +93,7 @@ class Corruption:
 
     Attributes:
         name: What is done.
-        run: The run that is damaged: PLAIN, EXCUSED or GROUP.
+        run: The run that is damaged: PLAIN, EXCUSED, GROUP or TRANSACTIONS.
         ending: "refused", "anomaly", "noted", "unknown" or "harmless".
         words: What the sentence holds, the anomaly's identifier, or why the verdict stays.
         damage, edit: One of them is given: what is done to the files in a directory, or to the rows.
@@ -260,11 +285,12 @@ def edit_file(
 
 def record_runs(root: Path) -> dict[str, Path]:
     """Records the runs that are corrupted, each in a store of its own below a directory."""
-    source = root / "two-partitions.toml"
-    source.write_text(TWO_PARTITIONS, encoding="utf-8")
     scenario = "last-replica-standing"
     runs = {
-        PLAIN: _record(root / PLAIN, experiment_file.load(source)),
+        PLAIN: _record(root / PLAIN, _experiment(root / "plain.toml", TWO_PARTITIONS)),
+        TRANSACTIONS: _record(
+            root / TRANSACTIONS, _experiment(root / "transactions.toml", WITH_TRANSACTIONS)
+        ),
         EXCUSED: _record(
             root / EXCUSED, scenario_experiment(find_scenario(scenario, "V6"), "kafka-4.1")
         ),
@@ -284,6 +310,11 @@ def record_runs(root: Path) -> dict[str, Path]:
     )
     write_tables(runs[GROUP], with_group(tables, committed=8, seen=8))
     return runs
+
+
+def _experiment(source: Path, text: str) -> Experiment:
+    source.write_text(text, encoding="utf-8")
+    return experiment_file.load(source)
 
 
 def _record(root: Path, experiment: Experiment) -> Path:

@@ -1,6 +1,6 @@
 """Corrupted copies of recorded runs end in bad input, a named anomaly or unknown, never valid about a wrong one.
 
-Every corruption of four tables (`corruptions_of_*.py`) is checked as `laststand check --no-spark` does it. A
+Every corruption of five lists (`corruptions_of_*.py`) is checked as `laststand check --no-spark` does it. A
 corruption of rows is judged in memory too. `tests/spark/test_corrupted_runs_on_spark.py` repeats a sample on
 Spark.
 """
@@ -19,6 +19,7 @@ from tests.property import (
     corruptions_of_files,
     corruptions_of_operations,
     corruptions_of_records,
+    corruptions_of_transactions,
 )
 from tests.property.stored_corruption import (
     Corruption,
@@ -33,6 +34,7 @@ CORRUPTIONS = [
     *corruptions_of_operations.CORRUPTIONS,
     *corruptions_of_records.CORRUPTIONS,
     *corruptions_of_facts.CORRUPTIONS,
+    *corruptions_of_transactions.CORRUPTIONS,
     *corruptions_of_files.CORRUPTIONS,
 ]
 Verdict = dict[str, Any]
