@@ -125,6 +125,30 @@ def check_job(spark: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         HistoryError: A file is missing, truncated or not ours.
     """
+    outcomes, cut = outcomes_of_runs(spark, arguments)
+    verdicts = []
+    for outcome in outcomes:
+        if isinstance(outcome, HistoryError):
+            raise outcome
+        verdicts.append(outcome)
+    return {"verdicts": verdicts, "cut": cut}
+
+
+def outcomes_of_runs(
+    spark: Any, arguments: Mapping[str, Any]
+) -> tuple[list[dict[str, Any] | HistoryError], int]:
+    """Judges runs of which one may be refused without an effect on the others.
+
+    Args:
+        spark: The Spark context.
+        arguments: As in `check_job`.
+
+    Returns:
+        For each run its verdict, or why its history is refused; and how many partitions were cut.
+
+    Raises:
+        HistoryError: A partition that is cut is refused.
+    """
     whole: list[Task] = []
     rows: list[Row] = []
     for task in arguments["tasks"]:
@@ -138,8 +162,13 @@ def check_job(spark: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     by_run: dict[int, list[Row]] = {}
     for row in rows:
         by_run.setdefault(row["run"], []).append(row)
-    verdicts = [_verdict(run, by_run.get(index, [])) for index, run in enumerate(arguments["runs"])]
-    return {"verdicts": verdicts, "cut": cut}
+    outcomes: list[dict[str, Any] | HistoryError] = []
+    for index, run in enumerate(arguments["runs"]):
+        try:
+            outcomes.append(_verdict(run, by_run.get(index, [])))
+        except HistoryError as error:
+            outcomes.append(error)
+    return outcomes, cut
 
 
 def check_here(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Corrupted copies of recorded runs end in bad input, a named anomaly or unknown, never valid about a wrong one.
 
 Every corruption of five lists (`corruptions_of_*.py`) is checked as `laststand check --no-spark` does it. A
-corruption of rows is judged in memory too. `tests/spark/test_corrupted_runs_on_spark.py` repeats a sample on
+corruption of rows is judged in memory too. `tests/spark/test_corrupted_runs_on_spark.py` repeats all of them on
 Spark.
 """
 

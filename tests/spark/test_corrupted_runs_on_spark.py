@@ -1,4 +1,8 @@
-"""A sample of the corruptions of recorded runs ends on Spark as it does without, cut or not."""
+"""Corruptions of recorded runs end on Spark as they do without, cut or not.
+
+All of them are judged in one Spark job. That is among the long tests, because making so many damaged runs takes a
+minute or two. A sample is judged run by run, as the command does it.
+"""
 
 import json
 from dataclasses import asdict
@@ -8,9 +12,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from checkers.jobs.check import check_job, plan
+from checkers.jobs.check import check_job, outcomes_of_runs, plan
 from checkers.jobs.in_process import InProcess
 from checkers.jobs.stored import CLIENT_TABLES
+from harness.errors import HarnessError
 from harness.history.parquet import table_files
 from harness.runs.check import check_locally
 from harness.runs.judge import stored_context
@@ -18,6 +23,7 @@ from tests.property.stored_corruption import (
     EXCUSED,
     GROUP,
     PLAIN,
+    TRANSACTIONS,
     Corruption,
     assert_ends,
     damaged_copy,
@@ -74,12 +80,47 @@ def test_corrupted_runs_end_the_same_if_every_partition_is_cut(tmp_path: Path) -
     assert cut > 10
 
 
+def plan_of_many(runs: list[Path]) -> tuple[dict[str, Any], dict[Path, str]]:
+    """Returns one plan for all runs that can be planned, and why each of the others is refused."""
+    joined: dict[str, Any] = {"runs": [], "tasks": []}
+    refused = {}
+    for run in runs:
+        try:
+            one = plan([run], [asdict(stored_context(run))])
+        except HarnessError as error:
+            refused[run] = str(error)
+            continue
+        joined["tasks"] += [{**task, "run": len(joined["runs"])} for task in one["tasks"]]
+        joined["runs"] += one["runs"]
+    return joined, refused
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.timeout(1200)
+def test_every_corrupted_run_ends_on_spark_as_without(spark: Any, tmp_path: Path) -> None:
+    runs = record_runs(tmp_path)
+    damaged = {tmp_path / str(number): each for number, each in enumerate(CORRUPTIONS)}
+    for run, corruption in damaged.items():
+        damaged_copy(corruption, runs, run)
+    arguments, refused = plan_of_many([*runs.values(), *damaged])
+    outcomes, _ = outcomes_of_runs(spark, json.loads(json.dumps(arguments)))
+    directories = [Path(run["directory"]) for run in arguments["runs"]]
+    assert len(directories) > len(CORRUPTIONS) // 2
+    ended = dict(zip(directories, outcomes, strict=True)) | refused
+    for run, corruption in damaged.items():
+        outcome = ended[run]
+        outcome = outcome if isinstance(outcome, dict) else str(outcome)
+        assert_ends(outcome, corruption, ended[runs[corruption.run]], run)
+        assert outcome == judged(lambda run=run: check_locally([run])[0]), corruption.name
+
+
 @pytest.mark.spark
 def test_a_sample_of_corrupted_runs_ends_on_spark_as_without(spark: Any, tmp_path: Path) -> None:
     runs = record_runs(tmp_path)
     undamaged = {name: on_spark(spark, run) for name, run in runs.items()}
     chosen = sample()
-    assert {c.run for c in chosen} == {PLAIN, EXCUSED, GROUP}
+    assert {c.run for c in chosen} == {PLAIN, EXCUSED, GROUP, TRANSACTIONS}
     assert {c.ending for c in chosen} == {"refused", "anomaly", "noted", "unknown", "harmless"}
     for number, corruption in enumerate(chosen):
         run = tmp_path / str(number)
