@@ -43,7 +43,7 @@ from harness.contracts.client import (
 from harness.contracts.host import ClientHost, RandomStream
 from harness.contracts.recorder import Recorder
 from harness.contracts.workload import Task, WorkloadContext, WorkloadType
-from harness.history.op import Completion, OpKind, Outcome, ReadRecord
+from harness.history.op import Completion, OpKind, Outcome, QueryKind, ReadRecord
 from workloads.append_config import ACKS, AppendConfig
 from workloads.offset_queries import OffsetQueries
 from workloads.registry import CLIENTS
@@ -263,6 +263,11 @@ class AppendProcess:
         elif completion.error == OFFSET_OUT_OF_RANGE:
             await self._reset_position(topic, partition, final=final)
         return completion
+
+    async def ask_about_newest(self, kind: QueryKind, topic: str, partition: int) -> Completion:
+        """Asks about the record that it remembered last, which needs a rate of questions in the settings."""
+        assert self._queries is not None, "queries_per_s is 0"
+        return await self._queries.ask_about_newest(kind, (topic, partition), self._process)
 
     def _draw_fetches(self, final: bool) -> int:
         """Draws how many fetches a poll has; final reads have one, because only their end counts."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from harness.contracts.client import FindsOffsets, PollResult
 from harness.contracts.host import RandomStream
 from harness.contracts.recorder import Recorder
-from harness.history.op import OffsetQuery, QueryKind, ReadRecord
+from harness.history.op import Completion, OffsetQuery, QueryKind, ReadRecord
 
 REMEMBERED = 64
 """How many records a process remembers per partition: enough for all epochs of a short run."""
@@ -91,13 +91,32 @@ class OffsetQueries:
         if not kept:
             return
         seen = kept[int(self._random.random() * len(kept))]
+        is_timestamp = self._random.random() < 0.5
+        kind = QueryKind.TIMESTAMP if is_timestamp else QueryKind.LEADER_EPOCH
+        await self._ask_about(seen, kind, key, process)
+
+    async def ask_about_newest(
+        self, kind: QueryKind, key: tuple[str, int], process: int
+    ) -> Completion:
+        """Asks about the record of a partition that was remembered last.
+
+        Args:
+            kind: What is asked.
+            key: Topic and partition, of which a record is known.
+            process: Who asks.
+        """
+        return await self._ask_about(self._seen[key][-1], kind, key, process)
+
+    async def _ask_about(
+        self, seen: Seen, kind: QueryKind, key: tuple[str, int], process: int
+    ) -> Completion:
         topic, partition = key
         invoked_ns = self._recorder.now_ns()
-        if self._random.random() < 0.5:
-            kind, asked = QueryKind.TIMESTAMP, seen.timestamp_ms
+        if kind is QueryKind.TIMESTAMP:
+            asked = seen.timestamp_ms
             answer = await self._client.offset_of_timestamp(topic, partition, asked)
         else:
-            kind, asked = QueryKind.LEADER_EPOCH, seen.batch_epoch
+            asked = seen.batch_epoch
             answer = await self._client.end_of_epoch(topic, partition, asked)
         query = OffsetQuery(
             kind=kind,
@@ -112,3 +131,4 @@ class OffsetQueries:
             completion=answer.completion,
         )
         self._recorder.offset_query(query, process=process, invoked_ns=invoked_ns)
+        return answer.completion

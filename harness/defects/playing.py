@@ -6,13 +6,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from checkers.final_reads import judge_with_final_reads
+from checkers.transaction_anomalies import OF_TRANSACTIONS
 from harness.contracts.run_context import context_from_facts
 from harness.contracts.verdict import Judgement, Validity, Verdict
 from harness.defects.story import TOPIC, Plot, Story
 from harness.runs.experiment import ClusterConfig, Experiment, TopicConfig
+from harness.runs.promises import promised_context
 from harness.runs.result import RunResult
 from system_under_test.config import DEFAULT_PROFILE
 from workloads.append_config import AppendConfig
+from workloads.transactions import TRANSACTIONS
 
 CODE_OF = {
     "lost-acked-write": "A",
@@ -21,6 +24,7 @@ CODE_OF = {
     "corrupt-record": "C",
     "committed-offset-regressed": "G",
     "double-ownership": "G",
+    **dict.fromkeys(OF_TRANSACTIONS, "T"),
 }
 """Letters of `defects.LETTERS` for what checkers call by name."""
 
@@ -85,6 +89,7 @@ def play(
     is_watched: bool = True,
     final_phase_ms: int = 8000,
     properties: Mapping[str, str] | None = None,
+    asks_for_offsets: bool = False,
 ) -> Ending:
     """Plays a story and judges it.
 
@@ -98,6 +103,7 @@ def play(
         is_watched: Whether the invariant monitor is active; a violation ends the run.
         final_phase_ms: Bound on healing and catching up.
         properties: Kafka's properties of the nodes.
+        asks_for_offsets: Whether clients can ask for offsets of timestamps and ends of leader epochs.
     """
     experiment = Experiment(
         name="defect",
@@ -106,18 +112,29 @@ def play(
         final_phase_ms=final_phase_ms,
         cluster=ClusterConfig(brokers=brokers, log_dirs=log_dirs),
         topic=TopicConfig(name=TOPIC, min_insync_replicas=min_isr),
-        workload=AppendConfig(processes=12, request_timeout_ms=4000),
+        workload=AppendConfig(
+            processes=12, request_timeout_ms=4000, queries_per_s=float(asks_for_offsets)
+        ),
         disabled_rules=tuple(off),
         properties=properties or {},
     )
     story = Story(plot, experiment, is_watched=is_watched)
     result = story.to_its_end()
-    # A schedule decides itself how much is acknowledged during its faults.
-    verdict = judged(result.tables, acked_during_faults_min=0)
+    verdict = _judged_story(story, result)
     codes = letters(verdict) | story.codes | ({"L"} if result.stuck else set())
     return Ending(
         result=result, verdict=verdict, complaints=tuple(story.complaints), codes=frozenset(codes)
     )
+
+
+def _judged_story(story: Story, result: RunResult) -> Verdict:
+    tables, checkers = result.tables, promised_context(story.experiment).checkers
+    events = story.transaction_history.close()["transaction_events"]
+    if events.num_rows:
+        tables = {**tables, "transaction_events": events}
+        checkers += TRANSACTIONS.checkers
+    # A schedule decides itself how much is acknowledged during its faults.
+    return judged(tables, acked_during_faults_min=0, checkers=checkers)
 
 
 def judged(tables: Mapping[str, Any], **changes: Any) -> Verdict:

@@ -10,7 +10,8 @@ from typing import Any
 
 from harness.contracts.metadata import PartitionState
 from harness.defects.requests import elect_request, min_isr_request, reassign_request
-from harness.history.op import Completion, Outcome
+from harness.defects.transaction_record import TransactionRecord
+from harness.history.op import Completion, Outcome, QueryKind
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
 from harness.runs.phases import RunRecorder
@@ -45,6 +46,10 @@ class Story:
         complaints: What the schedule itself found unavailable or too late.
         codes: Letters of `defects.LETTERS` for the complaints.
         loses_unsynced_only: Whether a power cut takes only what was not synced, whatever the plot requests.
+        transactions: Records the transactions of the story.
+        transaction_history: What it recorded.
+        closing_reads: Reads what transactions wrote when everything is healed; returns whether it reached the end.
+            None if the story has no transactions.
     """
 
     def __init__(self, plot: Plot, experiment: Experiment, *, is_watched: bool) -> None:
@@ -59,6 +64,14 @@ class Story:
         self._append_config = experiment.workload
         assert isinstance(workload, AppendWorkload)
         self.ids = workload.process_ids
+        # A history of its own, because no workload records both operations and transactions.
+        self.transaction_history = HistoryWriter(None)
+        self.transactions = TransactionRecord(
+            RunRecorder(self.cluster.now_ns, self.transaction_history),
+            run_id=self.run.seed,
+            ids=self.ids,
+        )
+        self.closing_reads: Callable[[], bool] | None = None
         self._plot = plot
         self._is_watched = is_watched
         self._fault_count = 0
@@ -83,7 +96,7 @@ class Story:
         self.consumer = self.new_client()
         self._plot(self)
         self.run.drive(self.run.phases.final(), self.experiment.final_phase_ms)
-        self.result.final_phase_complete = True
+        self.result.final_phase_complete = self.closing_reads is None or self.closing_reads()
 
     def complain(self, sentence: str, code: str = "L") -> None:
         """Notes what a client would complain about, with its letter of `defects.LETTERS`."""
@@ -177,6 +190,12 @@ class Story:
         """Queries the log end."""
         client = client or self.consumer
         completion: Completion = self._on(client, client.latest(TOPIC, 0))
+        return completion
+
+    def ask_about_newest(self, kind: QueryKind, client: AppendProcess | None = None) -> Completion:
+        """Asks about the record that a consumer has remembered last; the story must have `asks_for_offsets`."""
+        client = client or self.consumer
+        completion: Completion = self._on(client, client.ask_about_newest(kind, TOPIC, 0))
         return completion
 
     def begin(self, client: AppendProcess | None = None) -> None:

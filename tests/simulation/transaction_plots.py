@@ -19,16 +19,11 @@ from harness.defects.transactional import (
     leader_of,
     read_committed,
 )
-from system_under_test.group.records import offsets_partition
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
-    add_offsets_to_txn_request,
     describe_producers_request,
     describe_transactions_request,
-    find_coordinator_request,
     list_transactions_request,
-    offset_fetch_request,
-    txn_offset_commit_request,
 )
 
 OFFSETS = "__consumer_offsets"
@@ -49,7 +44,7 @@ def every_transaction_has_an_epoch(story: Story) -> None:
     producer = begun(story)
     first = producer.epoch
     expect(producer.send(b"a"))
-    late = producer.batch(b"late")
+    late = producer.batch(b"late", is_late=True)
     again = producer.end_request(is_commit=True)
     expect(producer.end(is_commit=True))
     assert producer.epoch == first + 1
@@ -258,71 +253,25 @@ def offsets_of_an_aborted_transaction(story: Story) -> None:
     """Offsets that were sent to a transaction count when it is committed, and not when it is aborted."""
     story.begin()
     create_ledger(story, REPLICAS)
-    producer = TransactionalProducer(story)
+    producer = TransactionalProducer(story, group=GROUP)
     producer.init()
-    name = f"{OFFSETS}-0"
-    partitions = story.cluster.metadata.partitions
-    story.send_to_broker(
-        1,
-        find_coordinator_request.FindCoordinatorRequest(key_type=0, coordinator_keys=(GROUP,)),
-    )
-    story.until(lambda: name in partitions)
-    count = sum(each.startswith(f"{OFFSETS}-") for each in partitions)
-    place = offsets_partition(GROUP, count)
     found = []
     for offset, is_commit in ((3, True), (7, False)):
-        m = add_offsets_to_txn_request
-        added = producer.repeated(
-            producer.coordinator,
-            m.AddOffsetsToTxnRequest(
-                transactional_id=producer.transactional_id,
-                producer_id=producer.producer_id,
-                producer_epoch=producer.epoch,
-                group_id=GROUP,
-            ),
-            lambda response: response.error_code,
-        )
-        assert added.error_code == ErrorCode.NONE
-        t = txn_offset_commit_request
-        one = t.TxnOffsetCommitRequestPartition(
-            partition_index=0, committed_offset=offset, committed_metadata=""
-        )
-        stored = producer.repeated(
-            lambda: leader_of(story, OFFSETS, place),
-            t.TxnOffsetCommitRequest(
-                transactional_id=producer.transactional_id,
-                group_id=GROUP,
-                producer_id=producer.producer_id,
-                producer_epoch=producer.epoch,
-                topics=(t.TxnOffsetCommitRequestTopic(name=LEDGER, partitions=(one,)),),
-            ),
-            lambda response: response.topics[0].partitions[0].error_code,
-        )
-        assert stored.topics[0].partitions[0].error_code == ErrorCode.NONE
-        found.append(committed(story, place, require_stable=True))
+        expect(producer.send_position(offset))
+        found.append(producer.position())
         expect(producer.end(is_commit=is_commit))
         settle(story)
-        found.append(committed(story, place, require_stable=False))
+        found.append(producer.position(require_stable=False))
     unstable = (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
-    if found != [unstable, (0, 3), unstable, (0, 3)]:
+    three = (ErrorCode.NONE, 3)
+    if found != [unstable, three, unstable, three]:
         story.complain(f"offsets of transactions counted before their markers: {found}", "T")
     # A new coordinator of the group reads the same from the log.
-    epoch = partitions[f"{OFFSETS}-{place}"].leader_epoch
-    story.kill(leader_of(story, OFFSETS, place))
-    story.until(lambda: partitions[f"{OFFSETS}-{place}"].leader_epoch > epoch)
+    node = producer.group_coordinator()
+    partitions = story.cluster.metadata.partitions
+    led = [name for name, one in partitions.items() if one.leader == node]
+    story.kill(node)
+    story.until(lambda: all(partitions[name].leader != node for name in led))
     settle(story)
-    if committed(story, place, require_stable=True) != (0, 3):
+    if producer.position() != three:
         story.complain("the next coordinator counts offsets of an aborted transaction", "T")
-
-
-def committed(story: Story, place: int, *, require_stable: bool) -> tuple[int, int]:
-    """Returns error and committed offset of the group for partition 0 of the ledger."""
-    m = offset_fetch_request
-    wanted = m.OffsetFetchRequestTopics(name=LEDGER, partition_indexes=(0,))
-    group = m.OffsetFetchRequestGroup(group_id=GROUP, topics=(wanted,))
-    response = story.send_to_broker(
-        leader_of(story, OFFSETS, place),
-        m.OffsetFetchRequest(groups=(group,), require_stable=require_stable),
-    )
-    one = response.groups[0].topics[0].partitions[0]
-    return int(one.error_code), int(one.committed_offset)

@@ -14,6 +14,9 @@ from system_under_test.group.records import offsets_partition
 from system_under_test.protocol.errors import ErrorCode
 
 REPLICAS = (1, 2, 3)
+ORDERS, PAYMENTS = 0, 1
+"""Partitions of the ledger that a group reads from, and that it writes to."""
+GROUP = "billing"
 SETTLE_MS = 3000
 """Longer than markers and the search for transactions that exceeded their timeout take with fast timings."""
 TIMEOUT_MS = 1000
@@ -23,7 +26,7 @@ def a_batch_arrives_after_the_marker(story: Story) -> None:
     """B-58: a batch is late by so much that its transaction was committed meanwhile (KIP-890)."""
     producer = begun(story)
     producer.send(b"in time")
-    late = producer.batch(b"late")
+    late = producer.batch(b"late", is_late=True)
     expect(producer.end(is_commit=True))
     settle(story)
     producer.deliver(late)
@@ -32,27 +35,45 @@ def a_batch_arrives_after_the_marker(story: Story) -> None:
 
 
 def the_coordinator_dies_with_its_decision(story: Story) -> None:
-    """B-59: a coordinator that is cut off decides; its successor never hears of it and aborts."""
-    producer = begun(story, timeout_ms=8000)
-    expect(producer.send(b"paid"))
-    coordinator = producer.coordinator()
-    epoch = coordinator_epoch(story, producer)
+    """B-59: a coordinator that is cut off decides; its successor never hears of it and aborts.
+
+    The transaction consumed an order, so the next processor of the group consumes that again.
+    """
+    two_partitions(story)
+    orders = TransactionalProducer(story, "orders")
+    orders.init()
+    send_and_commit(orders, (b"order", ORDERS), (b"opening balance", PAYMENTS))
+    processor = TransactionalProducer(story, group=GROUP)
+    processor.init(timeout_ms=8000)
+    processor.poll(ORDERS)
+    expect(processor.add(PAYMENTS))
+    expect(processor.send(b"paid", PAYMENTS))
+    expect(processor.send_position(1, ORDERS))
+    coordinator = processor.coordinator()
+    epoch = coordinator_epoch(story, processor)
     cut = story.isolate(coordinator)
-    request = producer.end_request(is_commit=True)
-    try:
-        is_acknowledged = story.send_to_broker(coordinator, request).error_code == ErrorCode.NONE
-    except (ConnectionError, TimeoutError):
-        is_acknowledged = False
+    is_acknowledged = processor.commit_at(coordinator)
     story.kill(coordinator)
-    # What was in flight when the node was cut off would arrive with the healing.
-    story.until(lambda: coordinator_epoch(story, producer) > epoch)
+    story.until(lambda: coordinator_epoch(story, processor) > epoch)
+    settle(story, 12_000)
+    # Only now: the healing delivers the markers that the node had sent when it was cut off. The partition refuses
+    # them, because it has a marker of the successor.
     story.heal(cut)
     story.start(coordinator)
-    settle(story, 12_000)
-    if is_acknowledged and read_committed(story) != [b"paid"]:
+    settle(story)
+    if is_acknowledged and read_committed(story, PAYMENTS) != [b"opening balance", b"paid"]:
         story.complain(
             "a transaction was committed for its producer and aborted for consumers", "T"
         )
+    successor = TransactionalProducer(story, group=GROUP)
+    successor.init()
+    _, position = successor.position(ORDERS)
+    if successor.poll(ORDERS, position=max(position, 0)):
+        expect(successor.add(PAYMENTS))
+        expect(successor.send(b"paid again", PAYMENTS))
+        expect(successor.send_position(1, ORDERS))
+        expect(successor.end(is_commit=True))
+    settle(story)
 
 
 def a_decision_waits_for_its_partition(story: Story) -> None:
@@ -79,19 +100,58 @@ def a_decision_waits_for_its_partition(story: Story) -> None:
 
 
 def two_producers_have_one_transactional_id(story: Story) -> None:
-    """B-62: a producer is replaced by another one in the middle of a transaction."""
-    zombie = begun(story)
-    expect(zombie.send(b"zombie"))
-    successor = TransactionalProducer(story)
+    """B-62: a producer is replaced by another one in the middle of a transaction, and later a processor is."""
+    two_partitions(story)
+    zombie = TransactionalProducer(story, "orders")
+    zombie.init()
+    expect(zombie.add(ORDERS))
+    expect(zombie.send(b"zombie", ORDERS))
+    successor = TransactionalProducer(story, "orders")
     successor.init()
-    expect(successor.add(0))
-    expect(successor.send(b"successor"))
-    expect(successor.end(is_commit=True))
-    settle(story)
-    if read_committed(story) != [b"successor"]:
+    send_and_commit(successor, (b"successor", ORDERS))
+    zombie.end(is_commit=True)
+    if read_committed(story, ORDERS) != [b"successor"]:
         story.complain(
             "a record of a committed transaction is missing: it was taken for a repetition", "T"
         )
+    offsets = []
+    for order in (b"first", b"second", b"third"):
+        offsets.append(last_stable_offset(story, ORDERS)[0])
+        send_and_commit(successor, (order, ORDERS))
+    _a_processor_is_replaced(story, *offsets[:2])
+
+
+def _a_processor_is_replaced(story: Story, first: int, second: int) -> None:
+    """The zombie's position becomes a part of the transaction of the processor that replaced it.
+
+    Args:
+        story: The run.
+        first: Offset of the first order that the group consumes.
+        second: Offset of the next one.
+    """
+    zombie = TransactionalProducer(story, group=GROUP)
+    zombie.init()
+    zombie.poll(ORDERS, position=first, count=2)
+    expect(zombie.add(PAYMENTS))
+    expect(zombie.send(b"paid by the zombie", PAYMENTS))
+    successor = TransactionalProducer(story, group=GROUP)
+    successor.init()
+    successor.poll(ORDERS, position=first, count=1)
+    expect(successor.add(PAYMENTS))
+    expect(successor.send_position(first + 1, ORDERS))
+    zombie.send_position(second + 1, ORDERS)
+    expect(successor.end(is_commit=True))
+    zombie.end(is_commit=False)
+    settle(story)
+    next_one = TransactionalProducer(story, group=GROUP)
+    next_one.init()
+    _, position = next_one.position(ORDERS)
+    next_one.poll(ORDERS, position=position)
+    expect(next_one.add(PAYMENTS))
+    expect(next_one.send(b"paid", PAYMENTS))
+    expect(next_one.send_position(last_stable_offset(story, ORDERS)[0], ORDERS))
+    expect(next_one.end(is_commit=True))
+    settle(story)
 
 
 def a_producer_is_too_slow(story: Story) -> None:
@@ -117,22 +177,30 @@ def a_producer_is_too_slow(story: Story) -> None:
 
 
 def a_consumer_reads_during_a_transaction(story: Story) -> None:
-    """B-64: a read_committed consumer reads while a transaction is open, which is then aborted."""
+    """B-64: read_committed consumers read during two transactions; the first is aborted, the second committed."""
     producer = begun(story)
-    expect(producer.send(b"refunded"))
-    if read_committed(story):
-        story.complain("a record of an open transaction was read", "T")
-    expect(producer.end(is_commit=False))
+    for word, is_commit in ((b"refunded", False), (b"paid", True)):
+        expect(producer.add(0))
+        expect(producer.send(word))
+        if read_committed(story):
+            story.complain("a record of an open transaction was read", "T")
+        expect(producer.end(is_commit=is_commit))
+        settle(story)
 
 
 def a_consumer_reads_an_aborted_transaction(story: Story) -> None:
-    """B-65: a read_committed consumer reads a log with an aborted transaction."""
+    """B-65: consumers read a log with an aborted transaction, one of them in a transaction of its own."""
     producer = begun(story)
     expect(producer.send(b"refunded"))
     expect(producer.end(is_commit=False))
     settle(story)
     if read_committed(story):
         story.complain("a record of an aborted transaction was read", "T")
+    processor = TransactionalProducer(story, "processor", group=GROUP)
+    processor.init()
+    processor.poll()
+    expect(processor.add(0))
+    expect(processor.end(is_commit=False))
 
 
 def a_marker_of_an_old_coordinator_arrives(story: Story) -> None:
@@ -167,6 +235,21 @@ def nothing_ends_a_transaction(story: Story) -> None:
     expect(producer.send(b"abandoned"))
     settle(story)
     complain_if_stuck(story)
+
+
+def two_partitions(story: Story) -> None:
+    """Creates the ledger with a partition of orders and one of payments."""
+    story.begin()
+    create_ledger(story, REPLICAS, REPLICAS)
+
+
+def send_and_commit(producer: TransactionalProducer, *records: tuple[bytes, int]) -> None:
+    """Sends records, each with its partition, in a transaction that commits."""
+    for word, index in records:
+        expect(producer.add(index))
+        expect(producer.send(word, index))
+    expect(producer.end(is_commit=True))
+    settle(producer.story)
 
 
 def begun(story: Story, *, timeout_ms: int = 60_000) -> TransactionalProducer:
