@@ -3,7 +3,11 @@
 from dataclasses import dataclass, field
 
 UNTESTED = "a fault took no effect, or nothing was acknowledged meanwhile"
-"""Why a single run is unknown although a campaign of such runs is not (`harness.campaigns.effects`)."""
+"""Why a single run is unknown although a campaign of such runs is not (`harness.campaigns.effects`).
+
+For example, the only link that was cut is one of a node without power, so no frame was held (seeds 4 and 56 of
+`examples/short-power-cuts.toml`).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
