@@ -17,6 +17,7 @@ from tests.anomalies.recorded_anomalies import (
     unanswered,
 )
 from tests.anomalies.recorded_transactions import CONTEXT, A, B, Events, producer
+from tests.anomalies.runs import fault, table
 
 
 @pytest.mark.parametrize("identifier", CASES)
@@ -264,3 +265,16 @@ def test_the_order_is_not_hidden_where_the_last_reads_are_within_the_clock_error
     events.read(7, A, *sent)
     events.closing(a=sent)
     assert events.verdict(replace(CONTEXT, clock_error_ns=10**9)).validity is Validity.VALID
+
+
+def test_without_faults_no_commit_was_during_one_and_without_the_checker_none_counts() -> None:
+    events = Events()
+    one = producer(events, 1)
+    sent = [(0, events.send(one, 0, A, 0))]
+    events.commit(one)
+    events.closing(a=sent)
+    assert events.verdict().coverage["acked_during_faults"] == 0
+    lasting = table("faults", [fault(1, "kill", ["b1"])])
+    assert events.verdict(faults=lasting).coverage["acked_during_faults"] == 1
+    appends_only = replace(CONTEXT, checkers=("linearizability",))
+    assert events.verdict(appends_only, faults=lasting).coverage["acked_during_faults"] == 0

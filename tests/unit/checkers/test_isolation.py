@@ -15,6 +15,7 @@ from checkers.kernels.transactions.isolation import (
     levels,
     levels_held,
     needs_cycle_search,
+    needs_order_in_time,
 )
 from checkers.transaction_anomalies import TRANSACTION_ROWS
 from harness.contracts.verdict import Judgement
@@ -221,3 +222,9 @@ def test_a_write_skew_stays_allowed_beside_a_cycle_that_snapshots_forbid(
 def test_only_kafka_allows_every_cycle_with_an_anti_dependency(promise: str) -> None:
     is_of_kafka = promise in ("kafka-read-committed", "kafka-read-uncommitted")
     assert needs_cycle_search(promise) is not is_of_kafka
+
+
+@pytest.mark.parametrize("level", levels())
+def test_a_level_needs_the_order_in_time_if_it_forbids_what_only_that_shows(level: str) -> None:
+    is_of_kafka = level in (KAFKA_READ_COMMITTED, KAFKA_READ_UNCOMMITTED)
+    assert needs_order_in_time(level) == (not is_of_kafka and breaks("G0-realtime", level))
