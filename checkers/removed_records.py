@@ -112,7 +112,9 @@ class _SeenLog:
         later = earliest.groupby(backwards["key"]).shift(1, fill_value=NEVER_NS)
         # One that no client saw may be there in between, removed itself by the later one that was seen.
         unseen = appends[(appends["outcome"] != "fail") & ~appends.index.isin(known["value"])]
-        hidden = _by_key(unseen.groupby("key")["invoked_ns"].min(), backwards["key"], NEVER_NS)
+        # A stored column is a dictionary, whose every key would be a group, also without rows.
+        first_ns = unseen["invoked_ns"].groupby(unseen["key"].to_numpy()).min()
+        hidden = _by_key(first_ns, backwards["key"], NEVER_NS)
         later = np.where(later < NEVER_NS, np.minimum(later, hidden), NEVER_NS)
         # Records without a key replace nothing; a compacted topic refuses them.
         later = pd.Series(np.where(backwards["key"] != "", later, NEVER_NS), backwards.index)
