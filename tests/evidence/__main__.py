@@ -22,7 +22,6 @@ from tests.evidence.cases import UNTESTED
 from tests.evidence.kinds import KINDS, judge
 from tests.evidence.ledger import Entry, add, digest, entries
 
-
 CHUNKS_PER_PROCESS = 10
 
 
