@@ -12,13 +12,15 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 
 from rich.console import Console
 from rich.table import Table
 
 from harness.campaigns.forked import end_with_parent
-from tests.evidence.cases import UNTESTED
+from tests.evidence.cases import UNTESTED, Cases
 from tests.evidence.kinds import KINDS, judge
 from tests.evidence.ledger import Entry, add, digest, entries
 
@@ -46,23 +48,35 @@ def gather(kind_id: str, count: int, jobs: int = 1) -> int:
     start = max((one.stop for one in entries() if one.kind == kind_id), default=0)
     firsts = range(start, start + count, kind.chunk)
     sizes = [min(kind.chunk, start + count - first) for first in firsts]
-    context = multiprocessing.get_context("spawn")
-    # Runs in one process leave memory behind: 2.4 MB each of the control runs.
-    pool = ProcessPoolExecutor(
-        jobs, context, end_with_parent, (signal.SIGKILL,), max_tasks_per_child=CHUNKS_PER_PROCESS
-    )
-    with pool:
-        chunks = pool.map(judge, [kind_id] * len(sizes), firsts, sizes)
-        # In the order of the cases, so that what an interruption leaves has no gaps.
-        for first, size, cases in zip(firsts, sizes, chunks, strict=True):
-            add(kind_id, kind, first, size, cases)
-            for line in cases.wrong:
-                print(line, flush=True)
-            wrong += len(cases.wrong)
-            done += size
-            rate = done / (time.monotonic() - began)
-            print(f"{kind_id}: {done} of {count}, {rate:.1f}/s, {wrong} wrong", file=sys.stderr)
+    # In the order of the cases, so that what an interruption leaves has no gaps.
+    for at, size, cases in judged(kind_id, list(zip(firsts, sizes, strict=True)), jobs):
+        add(kind_id, kind, at, size, cases)
+        for line in cases.wrong:
+            print(line, flush=True)
+        wrong += len(cases.wrong)
+        done += size
+        rate = done / (time.monotonic() - began)
+        print(f"{kind_id}: {done} of {count}, {rate:.1f}/s, {wrong} wrong", file=sys.stderr)
     return 1 if wrong else 0
+
+
+def judged(
+    kind_id: str, chunks: list[tuple[int, int]], jobs: int
+) -> Iterator[tuple[int, int, Cases]]:
+    """Yields what each chunk of cases showed, with its first case and its size, in order."""
+    context = multiprocessing.get_context("spawn")
+    # Runs leave memory behind in their process, 2.4 MB each of the control runs, so processes do not live long.
+    for group in batched(chunks, CHUNKS_PER_PROCESS * jobs):
+        with ProcessPoolExecutor(jobs, context, end_with_parent, (signal.SIGKILL,)) as pool:
+            found = pool.map(judge, repeat(kind_id), *zip(*group, strict=True))
+            for (first, size), cases in zip(group, found, strict=True):
+                yield first, size, cases
+
+
+def batched(items: list[tuple[int, int]], size: int) -> Iterator[list[tuple[int, int]]]:
+    """Yields as many items at once, in order."""
+    for first in range(0, len(items), size):
+        yield items[first : first + size]
 
 
 def report(kept: list[Entry]) -> int:
