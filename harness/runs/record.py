@@ -26,7 +26,7 @@ from harness.runs.replay import replay_data
 from harness.runs.resolved import resolve
 from harness.runs.result import RunResult
 from harness.runs.simulated import check_possible, simulate
-from results.history_files import read_tables, write_tables
+from results.history_files import read_table, write_tables
 from results.layout import RunFiles, utc_stamp
 from results.report.build import build_report
 from results.store import RunStore, read_json, write_json
@@ -155,7 +155,8 @@ def finish_run(directory: Path, run_id: str, verdict: Verdict) -> dict[str, Any]
 def _recovery(directory: Path) -> dict[str, str]:
     """Returns how long the run took to recover, and the same seed without faults; nothing if that is not known."""
     try:
-        sentence = compared_recovery(directory, read_tables(directory))
+        facts = {"run_facts": read_table(directory, "run_facts")}
+        sentence = compared_recovery(directory, facts)
     except HarnessError:
         return {}  # there is too little of the run to repeat it
     return {"recovery": sentence} if sentence else {}
