@@ -66,17 +66,13 @@ def judged(
     """Yields what each chunk of cases showed, with its first case and its size, in order."""
     context = multiprocessing.get_context("spawn")
     # Runs leave memory behind in their process, 2.4 MB each of the control runs, so processes do not live long.
-    for group in batched(chunks, CHUNKS_PER_PROCESS * jobs):
+    size_of_group = CHUNKS_PER_PROCESS * jobs
+    for at in range(0, len(chunks), size_of_group):
+        group = chunks[at : at + size_of_group]
         with ProcessPoolExecutor(jobs, context, end_with_parent, (signal.SIGKILL,)) as pool:
             found = pool.map(judge, repeat(kind_id), *zip(*group, strict=True))
             for (first, size), cases in zip(group, found, strict=True):
                 yield first, size, cases
-
-
-def batched(items: list[tuple[int, int]], size: int) -> Iterator[list[tuple[int, int]]]:
-    """Yields as many items at once, in order."""
-    for first in range(0, len(items), size):
-        yield items[first : first + size]
 
 
 def report(kept: list[Entry]) -> int:
