@@ -242,8 +242,13 @@ _TRANSACTIONS = ("checkers/kernels/transactions/check.py",)
 _VERDICTS = ("checkers/kernels/compose.py", "checkers/kernels/log_checkers.py")
 _CHECKERS = ("checkers/kernels",)
 """Of runs that show whether a verdict is right: what made the histories decides only which there were."""
-_BROKER = (
+_WITHOUT_TRANSACTIONS = (
     *_CHECKERS,
+    "!checkers/kernels/transactions",
+    "checkers/kernels/transactions/validation.py",
+)
+_BROKER = (
+    *_WITHOUT_TRANSACTIONS,
     "system_under_test",
     "harness/simulation",
     "nemesis",
@@ -317,13 +322,13 @@ KINDS: dict[str, Kind] = {
         title=f"seeds of the correct broker: {', '.join(EXAMPLES)}",
         judge=_examples(EXAMPLES),
         chunk=360,
-        parts=_CHECKERS,
+        parts=_WITHOUT_TRANSACTIONS,
     ),
     "groups": Kind(
         title=f"seeds of the correct broker: {', '.join(EXAMPLES_WITH_GROUPS)}",
         judge=_examples(EXAMPLES_WITH_GROUPS),
         chunk=100,
-        parts=_CHECKERS,
+        parts=_WITHOUT_TRANSACTIONS,
     ),
     "cluster-changes": Kind(
         title=f"cluster changes with {', '.join(CLUSTER_CHANGES.profiles)}",
@@ -353,7 +358,7 @@ KINDS: dict[str, Kind] = {
         title=f"runs of 30 virtual minutes with every family of faults: {LONG_EXAMPLE}",
         judge=_examples((LONG_EXAMPLE,)),
         chunk=1,
-        parts=_CHECKERS,
+        parts=_WITHOUT_TRANSACTIONS,
     ),
     "long-transactions": Kind(
         title="20 virtual minutes of transactions with every fault that they are tested with",

@@ -61,24 +61,32 @@ def test_a_part_can_leave_out_a_folder(module: Path) -> None:
     assert ledger.digest(("part", "!part/real")) == without
 
 
-def test_what_is_left_out_is_not_loaded_by_the_runs_that_are_judged() -> None:
+def test_the_runs_that_are_judged_call_nothing_that_is_left_out() -> None:
     program = """
-import json, sys
-from tests.evidence.kinds import judge
-judge("seconds", 0, 2)
-print(json.dumps([getattr(module, "__file__", None) for module in sys.modules.values()]))
+import inspect, json, sys
+import tests.evidence.kinds
+called = set()
+def note(frame, event, argument):
+    code = frame.f_code
+    # Neither modules nor bodies of classes: to import something is not to call it.
+    if event == "call" and code.co_flags & inspect.CO_OPTIMIZED:
+        called.add(code.co_filename)
+sys.setprofile(note)
+tests.evidence.kinds.judge("seconds", 0, 2)
+sys.setprofile(None)
+print(json.dumps(sorted(called)))
 """
     ran = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    paths = [path for path in json.loads(ran.stdout) if path]
-    loaded = [path for path in paths if not path.endswith("__init__.py")]
+    called = json.loads(ran.stdout)
     parts = KINDS["seconds"].parts
     left_out = tuple(str(ROOT / part[1:]) for part in parts if part.startswith("!"))
     counted = {str(path) for path in ledger.modules_of(parts)}
     assert left_out
-    assert [one for one in loaded if one.startswith(left_out) and one not in counted] == []
-    assert str(ROOT / "system_under_test" / "broker" / "fetch.py") in counted & set(loaded)
+    assert [one for one in called if one.startswith(left_out) and one not in counted] == []
+    assert str(ROOT / "system_under_test" / "broker" / "fetch.py") in counted & set(called)
+    assert str(ROOT / "checkers" / "kernels" / "linearizability.py") in counted & set(called)
 
 
 def test_a_module_counts_with_what_it_imports_and_nothing_else(module: Path) -> None:

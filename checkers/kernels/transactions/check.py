@@ -22,7 +22,7 @@ from checkers.kernels.transactions.isolation import (
 from checkers.kernels.transactions.list_anomalies import list_anomalies
 from checkers.kernels.transactions.lists import list_edges, list_history
 from checkers.kernels.transactions.log_anomalies import log_anomalies
-from checkers.kernels.transactions.log_closing import closing_anomalies, input_anomalies
+from checkers.kernels.transactions.log_closing import MayRepeat, closing_anomalies, input_anomalies
 from checkers.kernels.transactions.log_sequences import sequence_anomalies
 from checkers.kernels.transactions.logs import log_edges, log_history
 from harness.contracts.checker import CheckerReport
@@ -79,6 +79,7 @@ def check_log_transactions(
     promise: str = KAFKA_READ_COMMITTED,
     clock_error_ns: int = 0,
     search_steps_max: int = SEARCH_STEPS_MAX,
+    may_repeat: MayRepeat | None = None,
 ) -> CheckerReport:
     """Checks a history in which transactions send records to partitions, poll them and commit consumer positions.
 
@@ -89,6 +90,7 @@ def check_log_transactions(
         clock_error_ns: Largest difference between two clocks that stamped transactions.
         search_steps_max: Budget of the search; where it ends, a reason says what is unknown, unless the promise is
             one of Kafka's.
+        may_repeat: Which inputs may have been processed twice although no promise was broken; none without it.
 
     Returns:
         Findings, reasons why more may be wrong, and counts.
@@ -107,7 +109,7 @@ def check_log_transactions(
     )
     found += sequence_anomalies(history, words)
     closing, reasons = closing_anomalies(history, words, clock_error_ns)
-    found += [*closing, *input_anomalies(history, words, clock_error_ns)]
+    found += [*closing, *input_anomalies(history, words, clock_error_ns, may_repeat)]
     graph = graph_of(t, history.is_node, log_edges(history), clock_error_ns)
     search = CycleSearch(graph, with_circular_reads=True, search_steps_max=search_steps_max)
     return report_of(t, graph, found, reasons, search, promise, words)

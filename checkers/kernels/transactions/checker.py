@@ -30,12 +30,15 @@ from checkers.kernels.transactions.events import (
     without_polls,
 )
 from checkers.kernels.transactions.isolation import KAFKA_READ_COMMITTED, KAFKA_READ_UNCOMMITTED
+from checkers.kernels.transactions.log_closing import MayRepeat
+from checkers.kernels.transactions.old_positions import OldPositions
 from checkers.kernels.transactions.standstill import standstill
 from checkers.kernels.vacuous_facts import clocks_hide_order
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement, Witness
 from harness.history.op import TransactionEvent
+from harness.history.schema import COORDINATOR_STATES
 
 PRECOMMITTED = "precommitted-read"
 NO_COMMIT = "no transaction committed in the whole run"
@@ -58,14 +61,21 @@ class TransactionsChecker:
     """The checker `transactions`; see the module."""
 
     name = "transactions"
-    tables = ("transaction_events", "partition_states", "faults", "violations")
+    tables = (
+        "transaction_events",
+        "partition_states",
+        "broker_states",
+        "faults",
+        "violations",
+        COORDINATOR_STATES,
+    )
     per_partition = False
 
     def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
         """Checks all transactions of a run."""
         events = tables["transaction_events"]
         recorded = recorded_transactions(events)
-        report = _judged(recorded, context)
+        report = _judged(recorded, context, OldPositions(recorded, tables, context).may_explain)
         if not any(one.is_write and one.outcome == "committed" for one in recorded):
             report = replace(report, unknown_reasons=(NO_COMMIT,))
         elif _is_order_hidden(recorded, context):
@@ -85,12 +95,17 @@ class TransactionsChecker:
 TRANSACTIONS = TransactionsChecker()
 
 
-def _judged(recorded: Sequence[Recorded], context: RunContext) -> CheckerReport:
+def _judged(
+    recorded: Sequence[Recorded], context: RunContext, may_repeat: MayRepeat
+) -> CheckerReport:
     """Returns what both isolation levels show."""
 
     def judged(transactions: list[Transaction], promise: str) -> CheckerReport:
         return check_log_transactions(
-            transactions_of(transactions), promise=promise, clock_error_ns=context.clock_error_ns
+            transactions_of(transactions),
+            promise=promise,
+            clock_error_ns=context.clock_error_ns,
+            may_repeat=may_repeat,
         )
 
     complete = context.final_phase_complete

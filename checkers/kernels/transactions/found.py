@@ -26,6 +26,7 @@ class Found:
         sentence: One example.
         transactions: Rows of the transactions in the example.
         details: Further facts, JSON-compatible.
+        undecided: Why it is not known whether a promise was broken; "" if it is judged by what was promised.
     """
 
     id: str
@@ -33,6 +34,7 @@ class Found:
     sentence: str
     transactions: tuple[int, ...]
     details: dict[str, Any] = field(default_factory=dict)
+    undecided: str = ""
 
 
 class Words:

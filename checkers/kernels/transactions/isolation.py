@@ -236,13 +236,16 @@ def _may_break_snapshot(ids: list[str], level: str) -> bool:
 
 def judged(found: Found, promise: str, words: Words) -> CheckerFinding:
     """Returns a finding with what it means."""
-    judgement = judge_isolation(found.id, promise)
+    by_promise = judge_isolation(found.id, promise)
+    judgement, rule = by_promise.judgement, by_promise.rule
+    if judgement is Judgement.FORBIDDEN and found.undecided:
+        judgement, rule = Judgement.UNDECIDED, found.undecided
     return CheckerFinding(
         id=found.id,
         level=ANOMALIES[found.id].level,
         count=found.count,
-        judgement=judgement.judgement,
-        rule=judgement.rule,
+        judgement=judgement,
+        rule=rule,
         sentence=found.sentence,
         witnesses=words.witnesses(found.transactions),
         details=found.details,

@@ -5,6 +5,9 @@ record to its end. A record that they did not return is gone, wherever it was. W
 that is known, and the verdict is unknown.
 """
 
+from collections.abc import Iterable
+from typing import Protocol
+
 import numpy as np
 
 from checkers.kernels.history import I64, INF_NS, Bools
@@ -17,6 +20,10 @@ from checkers.kernels.transactions.runs import distinct_rows
 NO_CLOSING_READS = (
     "no closing read of a committed transaction is in the history, so lost records and torn transactions were not"
     " searched"
+)
+
+MAY_BE_REPEATED = (
+    "a replaced coordinator of the group that did not know it may have reported an older position"
 )
 
 
@@ -110,11 +117,33 @@ def _lost(h: LogHistory, words: Words, rows: I64) -> Found | None:
     )
 
 
-def input_anomalies(h: LogHistory, words: Words, clock_error_ns: int) -> list[Found]:
+class MayRepeat(Protocol):
+    """Decides which records may have been consumed several times although no promise was broken."""
+
+    def __call__(self, transactions: Iterable[int], key: str, offset: int) -> bool:
+        """Returns whether what is known of a run allows that these transactions consumed one record.
+
+        Args:
+            transactions: Ids of those of one group that consumed it and committed.
+            key: Name of its partition.
+            offset: Its offset.
+        """
+        ...
+
+
+def input_anomalies(
+    h: LogHistory, words: Words, clock_error_ns: int, may_repeat: MayRepeat | None = None
+) -> list[Found]:
     """Returns inputs that a consumer group processed twice or never, although offsets commit with the outputs.
 
     A transaction *consumes* the records of a partition that it polled, if it commits a position of its group in
     that partition.
+
+    Args:
+        h: The history.
+        words: Names in it.
+        clock_error_ns: Largest difference between two clocks that stamped transactions.
+        may_repeat: Which records may have been consumed twice; none without it.
     """
     t, p = h.t, h.polled
     op = np.flatnonzero(t.op_kind == OFFSETS)
@@ -125,35 +154,48 @@ def input_anomalies(h: LogHistory, words: Words, clock_error_ns: int) -> list[Fo
     committing = np.unique(pair[op])
     consumed = np.flatnonzero(np.isin(p.transaction * max(h.keys, 1) + p.key, committing))
     parts = (
-        _processed_twice(h, words, consumed),
+        _processed_twice(h, words, consumed, may_repeat),
         _skipped(h, words, op, consumed, _did_not_commit(h, clock_error_ns)),
     )
     return [found for found in parts if found is not None]
 
 
-def _processed_twice(h: LogHistory, words: Words, consumed: I64) -> Found | None:
+def _processed_twice(
+    h: LogHistory, words: Words, consumed: I64, may_repeat: MayRepeat | None
+) -> Found | None:
     p, t = h.polled, h.t
     rows = consumed[h.is_node[p.transaction[consumed]]]
     group = t.group[p.transaction[rows]]
     # A transaction that polled one record twice is another anomaly; here it counts once.
     once = distinct_rows(group, p.key[rows], p.offset[rows], p.transaction[rows])
     group, rows = group[once], rows[once]
-    is_same = np.diff(group) == 0
-    is_same &= (np.diff(p.key[rows]) == 0) & (np.diff(p.offset[rows]) == 0)
-    same = np.flatnonzero(is_same)
-    if not len(same):
+    key, offset = p.key[rows], p.offset[rows]
+    first = distinct_rows(group, key, offset)
+    end = np.append(first[1:], len(rows))
+    is_repeated = end - first > 1
+    repeated = [
+        (int(offset[begin]), int(key[begin]), p.transaction[rows[begin:end]])
+        for begin, end in zip(first[is_repeated], end[is_repeated], strict=True)
+    ]
+    if not repeated:
         return None
-    at = int(same[0])
-    key, offset = int(p.key[rows[at]]), int(p.offset[rows[at]])
-    one, other = (int(p.transaction[rows[at + i]]) for i in (0, 1))
+    certain = (
+        one
+        for one in repeated
+        if may_repeat is None or not may_repeat(t.id[one[2]].tolist(), words.key(one[1]), one[0])
+    )
+    shown = next(certain, None)
+    at, place, readers = shown or repeated[0]
+    one, other = readers[:2].tolist()
     return Found(
         id="input-processed-twice",
-        count=len(distinct_rows(group[same], p.key[rows[same]], p.offset[rows[same]])),
+        count=len(repeated),
         sentence=(
-            f"{words.name(one)} and {words.name(other)} of group {int(group[at])} both consumed offset {offset} of"
-            f" {words.key(key)} and committed"
+            f"{words.name(one)} and {words.name(other)} of group {int(t.group[one])} both consumed offset {at} of"
+            f" {words.key(place)} and committed"
         ),
         transactions=(one, other),
+        undecided="" if shown else MAY_BE_REPEATED,
     )
 
 
