@@ -163,7 +163,8 @@ TRANSACTION_ROWS: tuple[Row, ...] = (
     (
         "int-poll-skip",
         "integrity",
-        "The polls of one transaction passed over a record that was committed.",
+        "The polls of one transaction passed over a record that was committed, or with read_uncommitted over any"
+        " record.",
         "pairs of records",
         _JEPSEN,
     ),
@@ -177,8 +178,8 @@ TRANSACTION_ROWS: tuple[Row, ...] = (
     (
         "session-poll-skip",
         "integrity",
-        "Between two transactions of one consumer, its polls passed over a record that was committed, although no"
-        " partition was assigned anew.",
+        "Between two transactions of one consumer, its polls passed over a record that was committed, or with"
+        " read_uncommitted over any record, although no partition was assigned anew.",
         "pairs of records",
         _JEPSEN + ", poll-skip",
     ),

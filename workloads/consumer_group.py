@@ -192,6 +192,7 @@ class GroupMember:
     async def _commit(self, progress: dict[Key, int]) -> None:
         for key, offset in progress.items():
             self._events.commit_sent(key, offset)
+        begin_ns = self._recorder.now_ns()
         wanted = [self._kafka.TopicPartition(*key, offset) for key, offset in progress.items()]
         try:
             committed = await self._call(
@@ -199,6 +200,11 @@ class GroupMember:
             )
         except self._kafka.KafkaException:
             return  # they stay unresolved
+        if self._recorder.now_ns() - begin_ns >= self._config.request_timeout_ms * 1_000_000:
+            # librdkafka repeats a request that had no response in time, and the first one may arrive after the
+            # second one, on the connection that was closed.
+            for key, offset in progress.items():
+                self._events.commit_sent(key, offset)
         for place in committed or ():
             if place.error is None:
                 key = (place.topic, place.partition)

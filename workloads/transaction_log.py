@@ -42,6 +42,8 @@ class RecordedTransaction:
         self._number = 0
         self._sequence = 0
         self._sent: dict[int, list[tuple[Key, int, int]]] = {}
+        self.last_offsets: dict[Key, int] = {}
+        """The largest offset that was acknowledged, by partition."""
         self._transaction = recorder.transaction_event(
             transaction=-1,
             process=process,
@@ -84,13 +86,15 @@ class RecordedTransaction:
     def delivered(self, index: int, completion: Completion) -> None:
         """Records that a batch was acknowledged."""
         for place, ((topic, partition), number, value) in enumerate(self._sent[index]):
-            offset = completion.offset
+            offset = None if completion.offset is None else completion.offset + place
+            if offset is not None:
+                self.last_offsets[(topic, partition)] = offset
             self._note(
                 TransactionEvent.SENT,
                 number=number,
                 topic=topic,
                 partition=partition,
-                offset=None if offset is None else offset + place,
+                offset=offset,
                 value=value,
             )
 

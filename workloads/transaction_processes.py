@@ -146,6 +146,8 @@ class ProducerProcess:
         self._process = -1
         self._producer: TransactionalProducer | None = None
         self._short_lived_count = 0
+        self.last_offsets: Mapping[Key, int] = {}
+        """The largest offset that was acknowledged to the last transaction, by partition."""
 
     async def run(self, keep_going: KeepGoing) -> None:
         """Runs transactions at random until `keep_going()` is false; finishes the one it is in."""
@@ -240,6 +242,7 @@ class ProducerProcess:
         completion = await producer.begin()
         if completion.outcome == Outcome.OK:
             completion = await self._work(producer, recorded, final=final)
+        self.last_offsets = recorded.last_offsets
         return await self._end(producer, recorded, completion, final=final)
 
     def _begin(

@@ -9,8 +9,8 @@
 
 When the faults are healed, the **final phase** takes every transactional id over, so that no transaction is open,
 commits one that sends to every partition, and reads every partition with read_committed from offset 0 until the
-last stable offset has reached the log end that was reported when the reads began. What these reads did not return
-is lost.
+last stable offset has reached the log end that was reported when the reads began, and that is behind the last
+transaction. What these reads did not return is lost.
 
 Everything is recorded in the table `transaction_events`; a poll of a reader is a transaction that only polls.
 Analysis: `checkers.kernels.transactions`.
@@ -96,8 +96,13 @@ class ReaderProcess:
             self._positions = dict.fromkeys(self._places.keys, 0)
         return result, records
 
-    async def read_to_end(self, key: Key, keep_going: KeepGoing) -> bool:
+    async def read_to_end(self, key: Key, beyond: int, keep_going: KeepGoing) -> bool:
         """Reads a partition from offset 0 to its end, for the closing reads.
+
+        Args:
+            key: The partition.
+            beyond: An offset that has a record: an end that is not behind it comes from a leader that was deposed.
+            keep_going: Whether to try once more.
 
         Returns:
             False when `keep_going()` turned false before that.
@@ -108,6 +113,8 @@ class ReaderProcess:
             if end is None:
                 latest = await ends.latest(*key)
                 end = latest.offset if latest.outcome == Outcome.OK else None
+                if end is not None and end <= beyond:
+                    end = None
             if end is not None:
                 result, records = await self.poll(key, final=True)
                 stable = result.completion.end_offset
@@ -197,7 +204,7 @@ class TransactionsWorkload:
         reader = ReaderProcess(host, self._places, READ_COMMITTED)
         self._open.append(reader)
         for key in self._places.keys:
-            if not await reader.read_to_end(key, keep_going):
+            if not await reader.read_to_end(key, writer.last_offsets.get(key, -1), keep_going):
                 return False
         return True
 

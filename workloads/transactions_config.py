@@ -98,6 +98,11 @@ class TransactionsConfig:
         return min(DELIVERY_TIMEOUT_REQUESTS * self.request_timeout_ms, self.transaction_timeout_ms)
 
     @property
+    def left_open_ms(self) -> int:
+        """After which a coordinator aborts transactions that no other producer takes over; 0 for none."""
+        return self.transaction_timeout_ms if self.short_lived_share else 0
+
+    @property
     def client_hosts(self) -> int:
         """Every process has its own client host."""
         return self.producers + self.processors + self.readers + self.uncommitted_readers

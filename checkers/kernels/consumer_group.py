@@ -42,6 +42,9 @@ from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Witness
 from harness.history.schema import COORDINATOR_STATES
 
+FIRST = 1
+"""The first generation of a group."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondOwner:
@@ -156,7 +159,7 @@ def _second_owners(events: pa.Table, register: Register) -> tuple[SecondOwner, .
 
     Of each earlier member its last assignment counts: it shows that the generation was there until then. A
     generation below an earlier one may have been counted from the beginning again, without any election: Kafka
-    forgets a group without members that has committed nothing.
+    forgets a group without members that has committed nothing. The first generation may be there again at once.
     """
     assigned = events.filter(is_word(events.column("event"), "assigned"))
     generation = assigned.column("generation").to_numpy()
@@ -178,7 +181,9 @@ def _second_owners(events: pa.Table, register: Register) -> tuple[SecondOwner, .
                 second=member,
                 first_ns=int(at_ns[earlier]),
                 second_ns=int(at_ns[row]),
-                may_be_another_group=bool(forgets[row] > forgets[earlier]),
+                may_be_another_group=bool(
+                    forgets[row] > forgets[earlier] or (number == FIRST and not has_commit[row])
+                ),
             )
             for other, earlier in others.items()
             if other != member

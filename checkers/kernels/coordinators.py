@@ -10,15 +10,17 @@ such an election, it is undecided too.
 A coordinator answers what is committed from its memory, so one that was deposed and does not know it reports what
 was committed before. It knows when it copies from another leader, and before a member of the ISR has done so,
 nothing new is committed. So it cannot be one that is in the ISR when something is committed that it does not
-report, and not one that came back into the ISR, or was started again, before it was asked.
+report, and not one that came back into the ISR, was killed, or was started again, before it was asked. If the
+elections of the partition were not recorded, there may have been one if a fault other than a kill took effect.
 
 Source:
     Kafka's `GroupMetadataManager.partitionFor`: the hash of the group's name determines the partition.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +42,7 @@ class Deposed:
     Attributes:
         from_ns, until_ns: When it was deposed, at the earliest and at the latest.
         left_ns: When it was not in the ISR any more, at the earliest; infinity if it stayed there.
-        back_ns: When it certainly knew, at the latest; infinity if nothing shows that.
+        back_ns: When it certainly knew, or was dead, at the latest; infinity if nothing shows that.
     """
 
     from_ns: int
@@ -55,6 +57,9 @@ class Deposed:
     def may_answer(self, asked_ns: int, seen_ns: int) -> bool:
         """Whether it may have answered a request between two moments without knowing."""
         return self.from_ns <= seen_ns and asked_ns <= self.back_ns
+
+
+_AT_ANY_TIME = Deposed(from_ns=-INF_NS, until_ns=INF_NS, left_ns=-INF_NS, back_ns=INF_NS)
 
 
 class Coordinator:
@@ -87,10 +92,13 @@ class Coordinator:
 
     @cached_property
     def deposed(self) -> tuple[Deposed, ...]:
-        """The coordinators that were replaced, in order; none if elections were not recorded."""
+        """The coordinators that were replaced, in order; a possible one if elections were not recorded."""
         states = self._states
-        if states is None:
-            return ()
+        faults = [row for row in self._tables["faults"].to_pylist() if row["took_effect"]]
+        if states is None or not states.num_rows:
+            # A pause or a partition may leave one that does not know. One that is killed does not go on.
+            is_possible = any(not row["unclean_end"] and not row["heals"] for row in faults)
+            return (_AT_ANY_TIME,) if is_possible else ()
         error_ns = self._context.clock_error_ns
         brokers = self._tables["broker_states"].to_pylist()
         rows = states.sort_by("metadata_offset").to_pylist()
@@ -105,12 +113,17 @@ class Coordinator:
             returns = [
                 one["at_ns"] for one, is_in in zip(later[out:], isr[out:], strict=True) if is_in
             ]
-            returns += [
+            registered_ns = [
                 one["at_ns"]
                 for one in brokers
-                if one["broker"] == broker
-                and one["change"] == "registered"
-                and one["at_ns"] > row["at_ns"]
+                if one["broker"] == broker and one["change"] == "registered"
+            ]
+            returns += [at_ns for at_ns in registered_ns if at_ns > row["at_ns"]]
+            returns += [
+                at_ns
+                for at_ns in _killed_ns(broker, faults)
+                # Otherwise another process of this broker was the one that was replaced.
+                if not any(at_ns <= one <= row["at_ns"] for one in registered_ns)
             ]
             left_ns = later[out]["at_ns"] if out < len(later) else INF_NS
             found.append(
@@ -173,6 +186,18 @@ def offsets_partition(group: str, partition_count: int) -> int:
         value = (31 * value + int.from_bytes(data[index : index + 2], "big")) & 0xFFFFFFFF
     # Kafka clears the sign bit instead of negating the number.
     return (value & 0x7FFFFFFF) % partition_count
+
+
+def _killed_ns(broker: int, faults: Iterable[Mapping[str, Any]]) -> list[int]:
+    """Returns when faults that took effect had ended a broker's process uncleanly."""
+    return [
+        row["completed_ns"]
+        for row in faults
+        if row["unclean_end"]
+        and not row["failed"]
+        and row["completed_ns"] is not None
+        and f"b{broker}" in row["resolved"]
+    ]
 
 
 def _claims(at_ns: I64) -> Claims:

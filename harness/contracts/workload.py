@@ -121,6 +121,16 @@ class HasCheckers(Protocol):
         ...
 
 
+@runtime_checkable
+class LeavesTransactionsOpen(Protocol):
+    """Settings of a workload that leaves transactions open which only their timeout ends."""
+
+    @property
+    def left_open_ms(self) -> int:
+        """How long the timeout of such a transaction is; 0 if none is left open."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadType:
     """A kind of workload; the entry points of the group `laststand.workloads` name values of this type.

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from harness.contracts.run_context import RunContext, context_to_row
 from harness.contracts.system import HasElectionTimeout, Promises
-from harness.contracts.workload import HasCheckers
+from harness.contracts.workload import HasCheckers, LeavesTransactionsOpen
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
 from harness.systems.properties import is_compacted
@@ -18,6 +18,10 @@ STUCK_TIMEOUTS = 10
 """After so many election timeouts without progress a healed partition is stuck. Nothing that works takes two."""
 STUCK_REAL_MS_MIN = 30_000
 """In real environments a process on a busy machine may take seconds to start."""
+
+CLEANUP_INTERVAL = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+CLEANUP_INTERVAL_MS = 10_000
+"""How often a coordinator looks for transactions whose time is over; Kafka's default."""
 
 
 def promises_of(experiment: Experiment) -> Promises:
@@ -59,7 +63,20 @@ def _stuck_after_ms(experiment: Experiment) -> int:
         return 0
     timeout_ms = system.election_timeout_ms(experiment.timings, experiment.properties)
     least_ms = 0 if experiment.environment.is_simulated else STUCK_REAL_MS_MIN
-    return round(max(STUCK_TIMEOUTS * timeout_ms, least_ms) * experiment.time_scale)
+    scaled_ms = max(STUCK_TIMEOUTS * timeout_ms, least_ms) * experiment.time_scale
+    return round(scaled_ms) + _left_open_ms(experiment)
+
+
+def _left_open_ms(experiment: Experiment) -> int:
+    """Returns how long a correct system may wait before it ends a transaction that its producer left open."""
+    settings = experiment.workload
+    if not isinstance(settings, LeavesTransactionsOpen) or not settings.left_open_ms:
+        return 0
+    interval_ms = experiment.properties.get(CLEANUP_INTERVAL, "")
+    # The system itself refuses to start with what is no number.
+    return settings.left_open_ms + (
+        int(interval_ms) if interval_ms.isdecimal() else CLEANUP_INTERVAL_MS
+    )
 
 
 def without_end(context: RunContext) -> RunContext:

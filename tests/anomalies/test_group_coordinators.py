@@ -183,6 +183,29 @@ def test_a_deposed_coordinator_may_answer_from_its_memory() -> None:
     assert verdict.validity is Validity.UNKNOWN
 
 
+def test_one_that_was_killed_answers_nothing() -> None:
+    """It starts again when the report has been seen."""
+    tables = tables_of(STALE, election(150, flagged=False))
+    tables["broker_states"] = table(
+        "broker_states", [broker(1, 1, "registered"), broker(1100, 1, "registered")]
+    )
+    context = replace(CONTEXT, acked_during_faults_min=0)
+    for ended, expected in (
+        (fault(130, "kill", ["b1"], healed=1000), Judgement.FORBIDDEN),
+        (fault(130, "pause", ["b1"], healed=1000), Judgement.UNDECIDED),
+    ):
+        tables["faults"] = table("faults", [ended])
+        assert judgement_of(judge_run(tables, context)) is expected
+
+
+def test_elections_that_were_not_recorded_may_have_deposed_one() -> None:
+    tables = run(CALLS, group_events=STALE)
+    context = replace(CONTEXT, acked_during_faults_min=0)
+    assert judgement_of(judge_run(tables, context)) is Judgement.FORBIDDEN
+    tables["faults"] = table("faults", [fault(50, "pause", ["b1"], healed=60)])
+    assert judgement_of(judge_run(tables, context)) is Judgement.UNDECIDED
+
+
 def returned(at: int) -> dict[str, Any]:
     row = state(at, 2, [1, 2], epoch=1)
     return {**row, "topic": OFFSETS, "partition": PARTITION}

@@ -87,6 +87,32 @@ def test_a_larger_generation_in_between_hides_no_second_owner() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("generation", "has_commit", "judgement"),
+    [
+        (1, False, Judgement.UNDECIDED),
+        (2, False, Judgement.FORBIDDEN),
+        (1, True, Judgement.FORBIDDEN),
+    ],
+)
+def test_the_first_generation_of_a_group_that_was_forgotten_may_be_there_again(
+    generation: int, has_commit: bool, judgement: Judgement
+) -> None:
+    rows = events(
+        ("assigned", ONE, generation), ("revoked", ONE, -1), ("assigned", OTHER, generation)
+    )
+    if has_commit:
+        committed = events(("commit-acknowledged", ONE, -1))
+        committed[0]["offset"] = 1
+        rows = [*committed, *rows]
+    rows = [{**row, "event_index": index, "at_ns": 10 * index} for index, row in enumerate(rows)]
+    calls = [append(0, 0, at=1), read(1, 20, 0), *final_read(80, 0)]
+    verdict = judge_run(run(calls, group_events=rows), CONTEXT)
+    assert [one.judgement for one in verdict.anomalies if one.id == "double-ownership"] == [
+        judgement
+    ]
+
+
 def test_every_further_member_of_a_generation_counts_once() -> None:
     rows = events(
         ("assigned", ONE, 4),

@@ -11,7 +11,7 @@ import pytest
 from harness.contracts.verdict import Judgement, Validity, Verdict
 from tests.anomalies.recorded_anomalies import judgements
 from tests.anomalies.recorded_transactions import CONTEXT, A, B, Events, producer
-from tests.anomalies.runs import broker, state, table
+from tests.anomalies.runs import broker, fault, state, table
 
 MS = 1_000_000
 PARTITION = 3
@@ -156,6 +156,18 @@ def test_it_explains_what_it_may_not_have_known(
     assert judgements(judged(events, *elections, brokers=brokers))[REPEATED] is judgement
 
 
+def test_without_a_record_of_the_elections_a_fault_may_have_caused_it() -> None:
+    events, _ = twice()
+    context = replace(CONTEXT, acked_during_faults_min=0)
+    faults = table("faults", [fault(5, "pause", ["b1"], healed=60)])
+    assert judgements(events.verdict(context))[REPEATED] is Judgement.FORBIDDEN
+    assert judgements(events.verdict(context, faults=faults))[REPEATED] is Judgement.UNDECIDED
+    data = {**elected(0, 1, 2, 3, leader=1, epoch=0), "topic": "t", "partition": 0}
+    states = table("partition_states", [data])
+    verdict = events.verdict(context, faults=faults, partition_states=states)
+    assert judgements(verdict)[REPEATED] is Judgement.UNDECIDED
+
+
 def test_clocks_that_differ_leave_it_undecided() -> None:
     events, _ = twice()
     verdict = judged(events, elected(COMMIT_ASKED_MS + 2, 2, 3), clock_error_ms=2)
@@ -239,6 +251,25 @@ def test_a_later_transaction_of_a_process_goes_on_where_it_was_told_to_begin() -
     assert [(one.count, one.judgement) for one in verdict.anomalies if one.id == REPEATED] == [
         (2, Judgement.UNDECIDED)
     ]
+
+
+@pytest.mark.parametrize(
+    ("position", "judgement"), [(1, Judgement.UNDECIDED), (2, Judgement.FORBIDDEN)]
+)
+def test_the_last_position_counts_also_if_it_is_smaller(
+    position: int, judgement: Judgement
+) -> None:
+    """The second processor began at an old position; the third one asks when the old coordinator knows."""
+    group = Group()
+    group.processed(2, 0, 1)
+    number = group.begin(3)
+    group.consume(number, 0)
+    group.position(number, position)
+    group.events.commit(number)
+    back = elected(len(group.events.rows) - 0.5, 1, 2, 3)
+    group.processed(4, 1)
+    verdict = judged(group.end(), elected(9, 2, 3), back)
+    assert judgements(verdict)[REPEATED] is judgement
 
 
 def test_one_record_without_the_explanation_is_enough() -> None:

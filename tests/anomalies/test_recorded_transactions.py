@@ -190,6 +190,31 @@ def test_read_uncommitted_must_not_return_what_nobody_sent() -> None:
     assert verdict.validity is Validity.INVALID
 
 
+@pytest.mark.parametrize("in_one_poll", [True, False])
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_only_read_committed_passes_over_records_of_aborted_transactions(
+    isolation: str, in_one_poll: bool
+) -> None:
+    events = Events()
+    one, other, last = producer(events, 1), producer(events, 2, "q"), producer(events, 3, "r")
+    first = events.send(one, 0, A, 0)
+    events.commit(one)
+    events.send(other, 0, A, 2)
+    events.abort(other)
+    third = events.send(last, 0, A, 4)
+    events.commit(last)
+    if in_one_poll:
+        events.read(7, A, (0, first), (4, third), isolation=isolation)
+    else:
+        events.read(7, A, (0, first), isolation=isolation)
+        events.read(7, A, (4, third), isolation=isolation)
+    events.closing(a=[(0, first), (4, third)])
+    found = judgements(events.verdict()).items()
+    forbidden = [name for name, judgement in found if judgement is Judgement.FORBIDDEN]
+    passed = "int-poll-skip" if in_one_poll else "session-poll-skip"
+    assert forbidden == ([passed] if isolation == "read_uncommitted" else [])
+
+
 def test_a_damaged_record_is_what_nobody_sent() -> None:
     events = Events()
     one = producer(events, 1)

@@ -585,10 +585,10 @@ UNKNOWN = [
         lambda t: set_all(t["transaction_events"], final=False),
         "no closing read",
     ),
-    unknown(
+    anomaly(
         "final reads with read_uncommitted",
         lambda t: set_all(_all_begins(t, final=True), isolation="read_uncommitted"),
-        "no closing read",
+        "int-poll-skip",
     ),
     unknown(
         "all events are final",

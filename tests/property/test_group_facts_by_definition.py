@@ -183,7 +183,10 @@ def second_owners(mine: list[Event]) -> list[SecondOwner]:
                     second=second["process"],
                     first_ns=first["at_ns"],
                     second_ns=second["at_ns"],
-                    may_be_another_group=any(
+                    may_be_another_group=(
+                        second["generation"] == 1 and second["event_index"] <= committed
+                    )
+                    or any(
                         e["event_index"] <= committed
                         and any(
                             other["generation"] > e["generation"]

@@ -65,10 +65,11 @@ class ConfluentTransactionalProducer:
 
     async def send(self, batches: Sequence[ProducedBatch], delivered: Delivered) -> Completion:
         """Sends batches and waits for their delivery reports."""
-        offsets: dict[int, int | None] = {}
+        offsets: dict[int, dict[int, int | None]] = {}
         completion = await self._call(lambda: self._send(batches, offsets))
-        for index, offset in sorted(offsets.items()):
-            delivered(index, Completion(outcome=Outcome.OK, offset=offset))
+        for index, of_batch in sorted(offsets.items()):
+            if 0 in of_batch:
+                delivered(index, Completion(outcome=Outcome.OK, offset=first_offset(of_batch)))
         return completion
 
     async def send_offsets(self, group: str, positions: Mapping[Key, int]) -> Completion:
@@ -135,7 +136,9 @@ class ConfluentTransactionalProducer:
             )
         return self._completed(lambda: self._producer.init_transactions(self._timeout_s))
 
-    def _send(self, batches: Sequence[ProducedBatch], offsets: dict[int, int | None]) -> Completion:
+    def _send(
+        self, batches: Sequence[ProducedBatch], offsets: dict[int, dict[int, int | None]]
+    ) -> Completion:
         failures: list[Any] = []
         waiting = sum(len(batch.records) for batch in batches)
 
@@ -145,9 +148,10 @@ class ConfluentTransactionalProducer:
                 waiting -= 1
                 if error is not None:
                     failures.append(error)
-                elif place == 0:
+                else:
                     offset = message.offset()
-                    offsets[index] = offset if offset is not None and offset >= 0 else None
+                    is_known = offset is not None and offset >= 0
+                    offsets.setdefault(index, {})[place] = offset if is_known else None
 
             return reported
 
@@ -181,6 +185,20 @@ class ConfluentTransactionalProducer:
             self._producer.purge()
             self._producer.poll(0)
         self._producer = None
+
+
+def first_offset(offsets: Mapping[int, int | None]) -> int | None:
+    """Returns the offset of a batch's first record if the others follow without a gap, otherwise None.
+
+    librdkafka may send the records of one call in several batches, and records of others may lie between them.
+
+    Args:
+        offsets: Of records that were acknowledged, by place in the batch; None where the broker did not know it.
+    """
+    first = offsets.get(0)
+    if first is None or any(offset != first + place for place, offset in offsets.items()):
+        return None
+    return first
 
 
 def committed_positions(

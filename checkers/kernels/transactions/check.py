@@ -107,7 +107,7 @@ def check_log_transactions(
     found = log_anomalies(
         history, words, is_read_committed=is_read_committed, clock_error_ns=clock_error_ns
     )
-    found += sequence_anomalies(history, words)
+    found += sequence_anomalies(history, words, is_read_committed=is_read_committed)
     closing, reasons = closing_anomalies(history, words, clock_error_ns)
     found += [*closing, *input_anomalies(history, words, clock_error_ns, may_repeat)]
     graph = graph_of(t, history.is_node, log_edges(history), clock_error_ns)

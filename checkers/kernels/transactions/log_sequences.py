@@ -29,21 +29,32 @@ class _Pairs(Columns):
     to_offset: I64
 
 
-def sequence_anomalies(h: LogHistory, words: Words) -> list[Found]:
-    """Returns skips and reversals in the order of sends and of polls."""
+def sequence_anomalies(h: LogHistory, words: Words, *, is_read_committed: bool) -> list[Found]:
+    """Returns skips and reversals in the order of sends and of polls.
+
+    Args:
+        h: The history.
+        words: Names in it.
+        is_read_committed: Whether consumers receive records of committed transactions only. Otherwise they receive
+            every record, and the closing reads are not compared because they are reads of committed records.
+    """
     sends, polls = _sends(h), _polls(h)
     is_within = polls.first == polls.second
     within, between = polls.take(is_within), polls.take(~is_within)
-    passed = "passed over a committed record between them"
     back = "so it went back, or received an offset twice"
     other = "other records lie between"
-    all_records, versions = (h.content.key, h.content.offset), _versions(h)
+    all_records = (h.content.key, h.content.offset)
+    if is_read_committed:
+        polled, places, passed = within, _versions(h), "passed over a committed record between them"
+    else:
+        polled = within.take(~h.t.is_final[within.first])
+        places, passed = all_records, "passed over a record between them"
     parts = (
         _skips(words, "int-send-skip", sends, all_records, "sent", other),
         _reversals(words, "int-nonmonotonic-send", sends, "sent", "against the order of sending"),
-        _skips(words, "int-poll-skip", within, versions, "received", passed),
+        _skips(words, "int-poll-skip", polled, places, "received", passed),
         _reversals(words, "int-nonmonotonic-poll", within, "received", back),
-        _skips(words, "session-poll-skip", between, versions, "received", passed),
+        _skips(words, "session-poll-skip", between, places, "received", passed),
         _reversals(words, "session-nonmonotonic-poll", between, "received", back),
     )
     return [found for found in parts if found is not None]

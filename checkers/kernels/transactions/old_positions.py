@@ -9,6 +9,9 @@ A processor may read positions of its group at any time between its first event 
 An old coordinator reports a position that is not behind a record only if it may lack every position behind it. It
 knows a position when it knows the request TxnOffsetCommit, because the position is unstable from then on
 (KIP-447). So the moment that counts is at the latest when the commit of the transaction was requested.
+
+The last commit counts, also if its position is smaller. So who begins at an old position and commits a position
+before the record makes the current coordinator report that one, rightly; its own repetition is judged.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +20,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from checkers.kernels.coordinators import Coordinator
-from checkers.kernels.history import is_word
+from checkers.kernels.history import INF_NS, is_word
 from checkers.kernels.transactions.events import Recorded
 from harness.contracts.run_context import RunContext
 from harness.history.op import TransactionEvent
@@ -74,30 +77,34 @@ class OldPositions:
         readers = [self._of[number] for number in transactions]
         group = str(readers[0].begin["group"])
         topic, _, partition = key.rpartition("-")
-        behind = [
-            one
-            for one in self._positions.get((group, topic, int(partition)), ())
-            if one.offset > offset
-        ]
+        positions = self._positions.get((group, topic, int(partition)), [])
         told = [
             reader
             for reader in readers
-            if self._was_told(reader, _first_poll(reader, topic, int(partition), offset), behind)
+            if self._may_begin_before(
+                reader, _first_poll(reader, topic, int(partition), offset), offset, positions
+            )
         ]
         return len(told) >= len(readers) - 1
 
-    def _was_told(self, reader: Recorded, seen_ns: int, behind: Sequence[Position]) -> bool:
-        """Returns whether an old coordinator may have told a transaction's process a position before a record."""
+    def _may_begin_before(
+        self, reader: Recorded, seen_ns: int, offset: int, positions: Sequence[Position]
+    ) -> bool:
+        """Returns whether a transaction's process may have been told a position that is not behind a record."""
         number, process = int(reader.begin["transaction"]), int(reader.begin["process"])
         earlier = [
             one
-            for one in behind
+            for one in positions
             if one.transaction != number and one.by_ns - self._error_ns <= seen_ns
         ]
-        if not earlier:
+        behind = [one for one in earlier if one.offset > offset]
+        if not behind:
             # Nothing was committed that it should have been told.
             return False
-        known = [one for one in earlier if one.is_certain and one.by_ns + self._error_ns <= seen_ns]
+        known = [one for one in behind if one.is_certain and one.by_ns + self._error_ns <= seen_ns]
+        last_ns = max((one.by_ns for one in known), default=INF_NS)
+        if any(one.offset <= offset and one.by_ns + self._error_ns >= last_ns for one in earlier):
+            return True
         own_ns = [one.by_ns for one in known if one.process == process]
         asked_ns = max([self._first_ns[process], *own_ns])
         return any(

@@ -44,9 +44,9 @@ def test_two_members_that_take_turns_contradict_each_other_once() -> None:
 
 
 def test_the_first_of_several_undecided_contradictions_is_named() -> None:
-    """Members 5 and 6 take turns in generation 1. The group was then forgotten before 3 was assigned in 2."""
-    turns = [has(5, 1), has(6, 1), has(5, 1), has(6, 1), has(5, 1)]
-    assert owners(*turns, has(1, 2), has(2, 2), has(9, 3), has(3, 2)) == [
+    """Members 5 and 6 take turns in generation 2. The group was then forgotten before 3 was assigned in 3."""
+    turns = [has(5, 2), has(6, 2), has(5, 2), has(6, 2), has(5, 2)]
+    assert owners(*turns, has(1, 3), has(2, 3), has(9, 4), has(3, 3)) == [
         ("forbidden", 2, "process 5 and to process 6"),
         ("undecided", 1, "process 1 and to process 3"),
     ]

@@ -1,5 +1,8 @@
 """Which elections of the offsets topic concern a group."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -7,7 +10,7 @@ from checkers.kernels.coordinators import Coordinator, Deposed
 from checkers.kernels.elections import EXCUSED, UNEXCUSED
 from harness.contracts.run_context import RunContext
 from harness.history.schema import COORDINATOR_STATES
-from tests.anomalies.runs import broker, state, table
+from tests.anomalies.runs import broker, fault, state, table
 
 GROUP = "h"
 """Its hash is 104: partition 0 of 4, but partition 4 of 5."""
@@ -30,19 +33,26 @@ def test_the_partition_of_a_group_follows_from_the_highest_partition_of_the_offs
     assert losses.tolist() == [outcome]
 
 
-def deposed_by(leaders: list[int], *, isr: list[int], registered: list[int]) -> tuple[Deposed, ...]:
+def deposed_by(
+    leaders: list[int],
+    *,
+    isr: list[int],
+    registered: list[int],
+    faults: Sequence[dict[str, Any]] = (),
+) -> tuple[Deposed, ...]:
     """Returns the coordinators that were replaced if the leaders change at 100, 200 and so on.
 
     Args:
         leaders: Of the group's partition.
         isr: With every leader.
         registered: When broker 0 registered.
+        faults: What happened to brokers.
     """
     states = [state(100 * (n + 1), leader, isr, epoch=n) for n, leader in enumerate(leaders)]
     tables = {
         COORDINATOR_STATES: table("partition_states", states),
         "broker_states": table("broker_states", [broker(at, 0, "registered") for at in registered]),
-        "faults": table("faults", []),
+        "faults": table("faults", list(faults)),
     }
     return Coordinator(GROUP, tables, RunContext(clock_error_ns=7)).deposed
 
@@ -60,6 +70,50 @@ def test_a_coordinator_that_registers_after_it_was_deposed_knows_it(
     assert deposed_by([0, 2], isr=[2], registered=registered) == (
         Deposed(from_ns=193, until_ns=207, left_ns=193, back_ns=back_ns),
     )
+
+
+@pytest.mark.parametrize(
+    ("ended", "registered", "back_ns"),
+    [
+        (fault(150, "kill", ["b0"]), [10, 300], 157),
+        (fault(150, "power", ["b1", "b0"]), [], 157),
+        (fault(200, "kill", ["b0"]), [], 207),
+        (fault(260, "kill", ["b0"]), [300], 267),
+        # Another process of this broker was the coordinator that was replaced.
+        (fault(150, "kill", ["b0"]), [150, 300], 307),
+        (fault(150, "kill", ["b0"]), [200, 300], 307),
+        (fault(150, "kill", ["b0"]), [201], 157),
+        # It was not ended.
+        (fault(150, "pause", ["b0"]), [300], 307),
+        (fault(150, "kill", ["b1"]), [300], 307),
+        (fault(150, "kill", ["b0"], took_effect=False), [300], 307),
+        ({**fault(150, "kill", ["b0"]), "failed": True}, [300], 307),
+        ({**fault(150, "kill", ["b0"]), "completed_ns": None}, [300], 307),
+    ],
+)
+def test_a_coordinator_that_was_killed_answers_nothing(
+    ended: dict[str, Any], registered: list[int], back_ns: int
+) -> None:
+    (deposed,) = deposed_by([0, 2], isr=[2], registered=registered, faults=[ended])
+    assert deposed.back_ns == back_ns
+
+
+@pytest.mark.parametrize(
+    ("faults", "is_possible"),
+    [
+        ([], False),
+        ([fault(150, "kill", ["b0"])], False),
+        ([fault(150, "kill", ["b0"]), fault(160, "start", ["b0"])], False),
+        ([fault(150, "pause", ["b0"], took_effect=False)], False),
+        ([fault(150, "pause", ["b0"])], True),
+        ([fault(150, "kill", ["b0"]), fault(150, "isolate", ["b1"])], True),
+    ],
+)
+def test_without_a_record_a_fault_may_have_left_one_that_does_not_know(
+    faults: list[dict[str, Any]], is_possible: bool
+) -> None:
+    found = deposed_by([], isr=[], registered=[], faults=faults)
+    assert [one.may_lack(0) and one.may_answer(0, 0) for one in found] == [True] * is_possible
 
 
 def test_a_coordinator_that_stays_in_the_isr_never_left_it() -> None:

@@ -107,6 +107,15 @@ def test_lost_responses_make_ends_unknown_and_the_run_stays_valid(
     assert verdict.coverage["producer_transactions_unknown"] > 3
 
 
+def test_the_closing_reads_do_not_end_where_a_deposed_leader_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = TransactionalLog(stale_ends=3)
+    verdict = judge_run(run(log, monkeypatch), CONTEXT)
+    assert log.stale_ends == 0
+    assert verdict.validity is Validity.VALID, verdict.reasons
+
+
 @pytest.mark.parametrize(
     ("defect", "identifier"),
     [

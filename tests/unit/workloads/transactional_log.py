@@ -40,11 +40,15 @@ class TransactionalLog:
             one partition of a transaction only).
         times_out: Whether it aborts the open transaction of a producer that has gone.
         lost_responses: Of every so many commits the response is lost; 0 for none.
+        stale_ends: How many requests for log ends a deposed leader answers, which has no records; it answers the
+            next poll too.
     """
 
     defect: str = ""
     times_out: bool = True
     lost_responses: int = 0
+    stale_ends: int = 0
+    stale_polls: set[Key] = field(default_factory=set)
     records: dict[Key, list[tuple[bytes, Open]]] = field(default_factory=dict)
     owners: dict[str, "FakeProducer"] = field(default_factory=dict)
     positions: dict[tuple[str, Key], int] = field(default_factory=dict)
@@ -164,6 +168,9 @@ class FakeClient:
     async def poll(self, topic: str, partition: int, position: int, **_: Any) -> PollResult:
         log, key = self._log, (topic, partition)
         await asyncio.sleep(0)
+        if key in log.stale_polls:
+            log.stale_polls.remove(key)
+            return PollResult(completion=Completion(outcome=Outcome.OK, end_offset=0), batches=())
         end = log.stable_end(key, self._isolation)
         early = log.defect == "early"
         records = tuple(
@@ -179,6 +186,10 @@ class FakeClient:
         )
 
     async def latest(self, topic: str, partition: int) -> Completion:
+        if self._log.stale_ends > 0:
+            self._log.stale_ends -= 1
+            self._log.stale_polls.add((topic, partition))
+            return Completion(outcome=Outcome.OK, offset=0)
         end = self._log.stable_end((topic, partition), self._isolation)
         return Completion(outcome=Outcome.OK, offset=end)
 

@@ -21,11 +21,12 @@ from harness.contracts.run_context import (
 from harness.history.schema import FAULTS, RUN_FACTS
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import ClusterConfig, Experiment, TopicConfig
-from harness.runs.promises import promised_context, record_end, record_promises
+from harness.runs.promises import CLEANUP_INTERVAL, promised_context, record_end, record_promises
 from nemesis.driver import Nemesis, cut_short
 from nemesis.fault import Fault
 from nemesis.mechanism import Effect
 from workloads.group_workload import ConsumerGroupConfig
+from workloads.transactions_config import TransactionsConfig
 
 
 class OneInjection:
@@ -171,3 +172,23 @@ def test_a_partition_has_ten_election_timeouts_to_make_progress() -> None:
     assert promised_context(Experiment(timings="kafka")).stuck_after_ms == 90_000
     kafka = Experiment(system="apache-kafka", on="local")
     assert promised_context(kafka).stuck_after_ms == 4 * 10 * 3000, "Apache Kafka is slower"
+
+
+@pytest.mark.parametrize(
+    ("settings", "properties", "more_ms"),
+    [
+        ({}, {}, 0),
+        ({"transaction_timeout_ms": 60_000}, {}, 0),
+        ({"short_lived_share": 0.1, "transaction_timeout_ms": 60_000}, {}, 70_000),
+        ({"short_lived_share": 0.1}, {CLEANUP_INTERVAL: "500"}, 10_500),
+    ],
+)
+def test_a_transaction_that_is_left_open_is_not_stuck_before_its_time_is_over(
+    settings: dict[str, Any], properties: dict[str, str], more_ms: int
+) -> None:
+    experiment = Experiment(
+        workload_name="transactions",
+        workload=TransactionsConfig(**settings),
+        properties=properties,
+    )
+    assert promised_context(experiment).stuck_after_ms == 6000 + more_ms
