@@ -13,7 +13,10 @@ have it at that moment. Two refinements keep a broken implementation from hiding
   in its row of the `faults` table: it ends its nodes uncleanly (`unclean_end`), it was a disk fault in force
   meanwhile (`broken_disk`), or it was a stop that did not finish in time (`cut_short`). No name of a fault is
   known here. A system may not report whether a registration was clean. If the result depends on that, the election
-  is undecided: it neither excuses a loss nor breaks a promise.
+  is undecided: it neither excuses a loss nor breaks a promise. Without eligible leader replicas and with unclean
+  elections off, every flagged election is wrong. With unclean elections on, it is wrong if a member of ISR or ELR
+  was active: unfenced and not in controlled shutdown. What an administrator did may justify it (below). A disk
+  fault may have taken a member's log directory offline, and then that is undecided.
 
 A record is *established* when it is committed: when the high watermark of a leader that has it passes its offset.
 A client learns of it later, even after the next election. A deposed leader that does not know of the election may
@@ -295,9 +298,7 @@ class Elections:
         )
         is_checked = elr_on and not unclean_election_enabled and broker_states.num_rows > 0
         self._counts_faults = is_checked and faults.num_rows > 0
-        lawfulness = (
-            Lawfulness(rows, gaps, broker_states, faults, self.logs.node_of) if is_checked else None
-        )
+        lawfulness = Lawfulness(rows, gaps, broker_states, faults, self.logs.node_of)
         self._registered = broker_states.filter(
             is_word(broker_states.column("change"), "registered")
         )
@@ -318,8 +319,13 @@ class Elections:
                 self.elections.append(replace(election, follows_gap=True))
                 continue
             request, objection = requested.take(row), NO_OBJECTION
-            if lawfulness is not None and row["flagged"] and request != NO_OBJECTION:
-                objection = lawfulness.objection(index)
+            if row["flagged"] and request != NO_OBJECTION:
+                if is_checked:
+                    objection = lawfulness.objection(index)
+                elif unclean_election_enabled:
+                    objection = lawfulness.objection_to_unclean(index)
+                elif not elr_on:
+                    objection = lawfulness.objection_without_elr(index)
                 if request is not None and objection.is_certain:
                     objection = request
             before: Sequence[int] = ()

@@ -29,7 +29,7 @@ class LeftOut:
     Attributes:
         limit: One more than the largest offset that is known to have existed in the whole history.
         final_end: Largest log end seen in the final phase of the whole history, -1 if none was.
-        final_end_asked_ns: When the last operation was invoked that saw one, -1 likewise.
+        final_end_asked_ns: When the last operation was invoked that saw this one, -1 likewise.
 
     Shape:
         start, stop: ranges [start, stop) of offsets, ascending, no two of which touch. A history may still hold
@@ -98,3 +98,14 @@ class LeftOut:
 
 NOTHING = LeftOut()
 """The whole history is there."""
+
+
+def largest_end(ends: _I64, asked_ns: _I64) -> tuple[int, int]:
+    """Returns the largest log end, and when the last operation was invoked that saw it; smaller ones are older.
+
+    Args:
+        ends: Log ends, at least one.
+        asked_ns: When the operations were invoked that saw them.
+    """
+    end = ends.max()
+    return int(end), int(asked_ns[ends == end].max())

@@ -36,6 +36,7 @@ from checkers.kernels.history import (
     Bools,
     PartitionHistory,
 )
+from checkers.kernels.left_out import largest_end
 from checkers.kernels.refusals import int_column
 
 PASSED_OVER, REUSED, BEYOND_END, UNKNOWN, NOWHERE, LOG_GONE = 0, 1, 2, 3, 4, 5
@@ -55,7 +56,7 @@ class FinalLog:
         is_complete: Whether the reads cover everything from the log start to that end, which is settled.
         present: Per append, whether a final read returned its value; if producers send again, at its own offset.
         starts, stops: Merged ranges [start, stop) of offsets that the final reads went over.
-        end_asked_ns: When the last operation was invoked that saw the log end in the final phase. What was known
+        end_asked_ns: When the last operation was invoked that saw this log end in the final phase. What was known
             to exist only later may be beyond that end.
     """
 
@@ -120,8 +121,10 @@ def final_log(
         np.concatenate((start, history.left_out.final_start, passed[0])),
         np.concatenate((history.poll_last[polls] + 1, history.left_out.final_stop, passed[1])),
     )
-    end = int(history.end_offset[history.end_final].max(initial=history.left_out.final_end))
-    asked_ns = history.end_inv[history.end_final].max(initial=history.left_out.final_end_asked_ns)
+    end, asked_ns = largest_end(
+        np.append(history.end_offset[history.end_final], history.left_out.final_end),
+        np.append(history.end_inv[history.end_final], history.left_out.final_end_asked_ns),
+    )
     has_end = end >= 0
     end = max(end, int(stops.max(initial=ABSENT)))
     if not ends_recorded:
@@ -137,7 +140,7 @@ def final_log(
         present=present,
         starts=starts,
         stops=stops,
-        end_asked_ns=int(asked_ns),
+        end_asked_ns=asked_ns,
     )
 
 

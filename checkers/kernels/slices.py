@@ -24,6 +24,7 @@ from checkers.kernels.history import (
     Bools,
     PartitionHistory,
 )
+from checkers.kernels.left_out import largest_end
 from checkers.kernels.linearizability import NOT_ABOUT_THE_LOG
 from checkers.kernels.monoid import RealTimeFacts, bucket_of, real_time_facts
 from checkers.kernels.sequences import check_poll_order, process_codes, swaps_of
@@ -130,7 +131,7 @@ class SliceReport:
         sender, sender_first, sender_last: Per process, the offsets of its first and last acknowledged append.
         final_position, final_first, final_last: The final polls that returned something.
         final_end: Largest log end seen in the final phase, -1 if none was.
-        final_end_asked_ns: When the last operation was invoked that saw one, -1 likewise.
+        final_end_asked_ns: When the last operation was invoked that saw this one, -1 likewise.
     """
 
     counts: dict[str, int]
@@ -181,6 +182,10 @@ def cut_slice(
     position, first, last = _final_polls(history)
     sender, sender_first, sender_last = _senders(history, facts)
     swaps = swaps_of(history, facts, facts.acked)
+    end, end_asked_ns = largest_end(
+        np.append(history.end_offset[history.end_final], -1),
+        np.append(history.end_inv[history.end_final], -1),
+    )
     report = SliceReport(
         measures=None if since is None else measures_of_slice(history, since, tried or {}),
         counts={**history.counts(), "acked": len(facts.acked)},
@@ -206,8 +211,8 @@ def cut_slice(
         final_position=position,
         final_first=first,
         final_last=last,
-        final_end=int(history.end_offset[history.end_final].max(initial=-1)),
-        final_end_asked_ns=int(history.end_inv[history.end_final].max(initial=-1)),
+        final_end=end,
+        final_end_asked_ns=end_asked_ns,
     )
     return report, _parts(history, facts, width, group_polls, with_times=since is not None)
 

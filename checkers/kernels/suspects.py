@@ -35,7 +35,7 @@ from checkers.kernels.buckets import (
 )
 from checkers.kernels.columns import Columns, distinct, joined_columns
 from checkers.kernels.history import FAIL, I64, INF_NS, INFO, OK_SOMEWHERE, Bools, lookup
-from checkers.kernels.left_out import LeftOut
+from checkers.kernels.left_out import LeftOut, largest_end
 from checkers.kernels.lost_acked import merged
 from checkers.kernels.slices import FreeAppends, Part, SliceReport, Times
 
@@ -362,10 +362,14 @@ def _left_out(reports: Sequence[SliceReport], offsets: I64, good: LeftOut) -> Le
     """Returns what the history lacks if of the good offsets only some are kept."""
     start, stop, _ = _touching(offsets, offsets + 1).without(good.start, good.stop)
     final_start, final_stop = _final_ranges(reports)
+    end, end_asked_ns = largest_end(
+        np.array([report.final_end for report in reports]),
+        np.array([report.final_end_asked_ns for report in reports]),
+    )
     return LeftOut(
         limit=max(report.limit for report in reports),
-        final_end=max(report.final_end for report in reports),
-        final_end_asked_ns=max(report.final_end_asked_ns for report in reports),
+        final_end=end,
+        final_end_asked_ns=end_asked_ns,
         start=start,
         stop=stop,
         final_start=final_start,

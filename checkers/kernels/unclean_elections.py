@@ -117,7 +117,8 @@ class Destroyed:
         Args:
             nodes: Names of nodes.
             at_ns: The moment.
-            is_lenient: Whether the same is assumed of states that are not recorded.
+            is_lenient: Whether the same is assumed of states that are not recorded, and of a leader that may not
+                have heard yet that min ISR was raised.
         """
         since_ns = INF_NS
         for index in range(sum(row["at_ns"] <= at_ns for row in self._rows), -1, -1):
@@ -125,7 +126,7 @@ class Destroyed:
                 if not is_lenient:
                     break
                 since_ns = self._rows[index - 1]["at_ns"] if index else -INF_NS
-            if not index or not self._is_alone(self._rows[index - 1], nodes):
+            if not index or not self._is_alone(index - 1, nodes, is_lenient=is_lenient):
                 break
             since_ns = self._rows[index - 1]["at_ns"]
         return since_ns
@@ -133,9 +134,16 @@ class Destroyed:
     def _node(self, broker: int) -> str:
         return self._node_of.get(broker, f"b{broker}")
 
-    def _is_alone(self, row: dict[str, Any], nodes: set[str]) -> bool:
+    def _is_alone(self, index: int, nodes: set[str], *, is_lenient: bool) -> bool:
+        row = self._rows[index]
+        min_isr = effective_min_isr(row)
+        if is_lenient and len(row["isr"]) == 1:
+            # It has applied every setting that was committed before it became the leader.
+            earlier = self._rows[:index]
+            same = [one for one in earlier if one["leader_epoch"] == row["leader_epoch"]]
+            min_isr = min([min_isr, *map(effective_min_isr, same)])
         isr = {self._node(one) for one in row["isr"]}
-        return effective_min_isr(row) <= 1 and isr <= nodes
+        return min_isr <= 1 and isr <= nodes
 
 
 @dataclass(slots=True, kw_only=True)
@@ -249,6 +257,47 @@ class Lawfulness:
                 f" registration that an injected fault explains, because {self._unknown()}"
             )
         )
+
+    def objection_to_unclean(self, election: int) -> Objection:
+        """Returns why the flagged election in a row was wrong, or may have been, with unclean elections on."""
+        if not election or self._is_missing_before[election]:
+            return NO_OBJECTION
+        before, row = self._states[election - 1], self._states[election]
+        active = sorted(
+            broker
+            for broker in {*before["isr"], *before["elr"]} & {*row["replicas"]}
+            if self._is_active(broker, row["at_ns"])
+        )
+        if not active:
+            return NO_OBJECTION
+        nodes = {self._node_of.get(broker, f"b{broker}") for broker in active}
+        may_be_offline = any(
+            fault["broken_disk"] and (not fault["resolved"] or nodes & {*fault["resolved"]})
+            for fault in self._faults
+        )
+        return Objection(
+            reason=f"broker {active[0]} of ISR and ELR was active", is_certain=not may_be_offline
+        )
+
+    def _is_active(self, broker: int, at_ns: int) -> bool:
+        """Whether a broker was unfenced and not in controlled shutdown, and what was committed then left it so."""
+        changes = [row for row in self._brokers if row["broker"] == broker]
+        before = [row["change"] for row in changes if row["at_ns"] < at_ns]
+        is_changed = any(row["at_ns"] == at_ns for row in changes)
+        return before[-1:] == ["unfenced"] and not is_changed
+
+    def objection_without_elr(self, election: int) -> Objection:
+        """Returns why the flagged election in a row was wrong: without ELR one that nobody allowed always is."""
+        row = self._states[election]
+        name = _name_of(row)
+        if self._allows_unclean(row):
+            return NO_OBJECTION
+        # With a feature level ELR may have been switched on, which has a recovery of its own.
+        is_certain = not any(
+            name in action["reconfigures"] and action["invoked_ns"] <= row["at_ns"]
+            for action in self._actions
+        )
+        return Objection(reason="unclean elections were not allowed", is_certain=is_certain)
 
     def _unknown(self) -> str:
         if any(row["change"] == "registered" and row["clean"] is None for row in self._brokers):

@@ -12,6 +12,7 @@ from system_under_test.metadata.records import (
     RECOVERING,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
+    ConfigRecord,
     LeaderChangeRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -69,6 +70,7 @@ class MetadataRows:
             offset: Offset of the last record that the snapshot covers.
             image: The new image.
         """
+        before_min_isr = self._min_isr_by_partition()
         old, self.image = self.image, image
         for broker in sorted({*old.brokers, *image.brokers}):
             before, after = old.brokers.get(broker), image.brokers.get(broker)
@@ -82,12 +84,16 @@ class MetadataRows:
             if before is None or before.fenced != after.fenced:
                 change = "fenced" if after.fenced else "unfenced"
                 self._broker(offset, broker, after.broker_epoch, change, False)
+        changed = self._with_another_min_isr(before_min_isr)
         for key, registration in image.partitions.items():
-            if old.partitions.get(key) != registration:
+            if old.partitions.get(key) != registration or key in changed:
                 self._partition(offset, old.partitions.get(key), registration)
 
     def apply(self, offset: int, record: Any) -> None:
         """Replays a committed record, and adds the rows of what it changed."""
+        if isinstance(record, ConfigRecord):
+            self._configure(offset, record)
+            return
         before: dict[Any, PartitionRegistration] = {}
         incarnation = self._incarnation_of(record) if self._omits_repeated else None
         if isinstance(record, PartitionChangeRecord | ClearElrRecord):
@@ -112,6 +118,26 @@ class MetadataRows:
             self._broker(offset, record.broker_id, record.broker_epoch, "unregistered", False)
         elif isinstance(record, BrokerRegistrationChangeRecord):
             self._registration_changed(offset, record)
+
+    def _configure(self, offset: int, record: ConfigRecord) -> None:
+        """Replays a setting; with ELR off no record of a partition says that its min ISR changed with it."""
+        before = self._min_isr_by_partition()
+        self.image.replay(offset, record)
+        changed = self._with_another_min_isr(before)
+        for key, registration in self.image.partitions.items():
+            if key in changed:
+                self._partition(offset, registration, registration)
+
+    def _min_isr_by_partition(self) -> dict[Any, int]:
+        return {
+            key: self.image.effective_min_isr(registration, self._min_isr)
+            for key, registration in self.image.partitions.items()
+        }
+
+    def _with_another_min_isr(self, before: dict[Any, int]) -> set[Any]:
+        """Returns the partitions that had another min ISR before."""
+        now = self._min_isr_by_partition()
+        return {key for key, min_isr in before.items() if now.get(key, min_isr) != min_isr}
 
     def _registration_changed(self, offset: int, record: BrokerRegistrationChangeRecord) -> None:
         if record.fenced is None and record.in_controlled_shutdown is None:

@@ -43,13 +43,17 @@ def elections_of(
     faults: list[Row] | None = None,
     *,
     elr_on: bool = False,
+    unclean_election_enabled: bool | None = None,
     **more: Any,
 ) -> Elections:
+    """Returns elections; unless stated, unclean ones are allowed if there are no eligible leader replicas."""
+    allowed = not elr_on if unclean_election_enabled is None else unclean_election_enabled
     return Elections(
         table("partition_states", states),
         table("replica_states", replicas or []),
         table("broker_states", brokers or []),
         table("faults", faults or []),
         elr_on=elr_on,
+        unclean_election_enabled=allowed,
         **more,
     )

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from checkers.kernels.compose import judge_run
+from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement, Validity
-from tests.anomalies.runs import append, final_read, leads, read, replica, state
+from tests.anomalies.runs import append, broker, final_read, leads, read, replica, run, state
 from tests.anomalies.runs_with_elections import (
     EXCUSED,
     FIRST_TWO,
@@ -373,3 +375,35 @@ def test_a_duplicate_is_excused_if_its_first_place_was_given_up(
         [state(1, 1, [1], epoch=0), state(elected_at, 2, [2], epoch=1, flagged=True)],
     )
     assert judgements(verdict, "duplicate") == {judgement: 1}
+
+
+# --- who may be elected uncleanly ---
+
+
+@pytest.mark.parametrize(
+    ("allowed", "validity"), [(True, Validity.VALID), (False, Validity.INVALID)]
+)
+def test_without_eligible_replicas_an_unclean_election_excuses_only_if_it_was_allowed(
+    allowed: bool, validity: Validity
+) -> None:
+    calls = [append(0, 0, at=1), append(1, 1, at=3), *final_read(50, 0)]
+    states = [state(0, 1, [1, 2], epoch=0), state(100, 3, [3], epoch=1, flagged=True)]
+    context = RunContext(elr_on=False, unclean_election_enabled=allowed)
+    verdict = judge_run(run(calls, states=states), context)
+    assert verdict.validity is validity
+    assert judgements(verdict, "lost-acked-write") == {EXCUSED if allowed else FORBIDDEN: 1}
+
+
+def test_an_unclean_election_excuses_nothing_while_a_member_of_the_isr_is_active() -> None:
+    """Broker 2 has op 1 and is unfenced all the time, or until 60."""
+    calls = [append(0, 0, at=1), append(1, 1, at=3), *final_read(50, 0)]
+    states = [state(0, 1, [1, 2], epoch=0), state(100, 3, [3], epoch=1, flagged=True)]
+    context = RunContext(elr_on=False, unclean_election_enabled=True)
+    active = [broker(0, 2, "registered"), broker(0, 2, "unfenced")]
+    for brokers, expected in (
+        (active, FORBIDDEN),
+        ([*active, broker(60, 2, "fenced")], EXCUSED),
+    ):
+        rows = [{**row, "metadata_offset": number} for number, row in enumerate(brokers)]
+        verdict = judge_run(run(calls, states=states, brokers=rows), context)
+        assert judgements(verdict, "lost-acked-write") == {expected: 1}

@@ -71,7 +71,10 @@ def tables_of(rows: list[dict[str, Any]], *elections: dict[str, Any]) -> dict[st
 
 
 def judged(rows: list[dict[str, Any]], *elections: dict[str, Any]) -> Verdict:
-    return judge_run(tables_of(rows, *elections), CONTEXT)
+    """Judges a run; the configuration allows unclean elections if it has one."""
+    allowed = any(row["flagged"] for row in elections)
+    context = replace(CONTEXT, unclean_election_enabled=allowed)
+    return judge_run(tables_of(rows, *elections), context)
 
 
 BOTH = pytest.mark.parametrize("rows", [FORGOTTEN_COMMIT, SECOND_OWNER])

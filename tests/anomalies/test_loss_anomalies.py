@@ -353,6 +353,11 @@ def test_the_flagged_election_must_come_later_and_choose_a_replica_that_lacks_th
     assert one(verdict, "lost-acked-write").judgement == judgement
 
 
+def role(at: int, broker_id: int, end: int, *, epoch: int) -> dict[str, Any]:
+    """Returns the row of a broker that begins to lead."""
+    return replica(at, broker_id, end, epoch=epoch, role="leader", cause="role")
+
+
 def test_a_later_flagged_election_does_not_excuse_what_an_unflagged_one_lost() -> None:
     tables = run(
         LOST_TAIL,
@@ -361,7 +366,13 @@ def test_a_later_flagged_election_does_not_excuse_what_an_unflagged_one_lost() -
             state(100, 2, [2], epoch=1),
             state(200, 1, [1], epoch=2, flagged=True),
         ],
-        replicas=[*LOGS[:3], replica(2, 2, 1), replica(150, 1, 1, cause="truncate")],
+        replicas=[
+            *LOGS[:3],
+            replica(2, 2, 1),
+            role(101, 2, 1, epoch=1),
+            replica(150, 1, 1, cause="truncate"),
+            role(201, 1, 1, epoch=2),
+        ],
     )
     verdict = judge_run(tables, RunContext(elr_on=False, unclean_election_enabled=True))
     loss = one(verdict, "lost-acked-write")
@@ -395,7 +406,15 @@ def test_a_record_that_its_last_holder_restores_is_lost_by_the_next_election_wit
             state(200, 1, [1], epoch=2),
             state(300, 3, [3], epoch=3, flagged=True),
         ],
-        replicas=[*LOGS[:3], replica(2, 2, 1), replica(2, 3, 1), *kept],
+        replicas=[
+            *LOGS[:3],
+            replica(2, 2, 1),
+            replica(2, 3, 1),
+            role(101, 2, 1, epoch=1),
+            *kept,
+            role(201, 1, 2, epoch=2),
+            role(301, 3, 1, epoch=3),
+        ],
     )
     verdict = judge_run(tables, RunContext(elr_on=False, unclean_election_enabled=True))
     assert one(verdict, "lost-acked-write").judgement == judgement
@@ -553,3 +572,23 @@ def test_the_stale_end_of_another_client_does_not_hide_the_loss() -> None:
     verdict = judge_run(run([*calls, *final_read(10, 1)]), PLAIN)
     assert verdict.validity == "invalid"
     assert {"lost-acked-write", "unplaced-append"} <= {a.id for a in verdict.anomalies}
+
+
+@pytest.mark.parametrize(
+    ("later_end", "expected"),
+    [(None, Validity.UNKNOWN), (8, Validity.UNKNOWN), (10, Validity.INVALID)],
+)
+def test_a_smaller_final_log_end_does_not_make_the_largest_one_newer(
+    later_end: int | None, expected: Validity
+) -> None:
+    """A final read shows log end 10, and then op 10 is acknowledged there."""
+    calls = [append(number, number, at=10 + 2 * number) for number in range(10)]
+    calls += [read(20, 100, *range(10), end=10, final=True), append(10, 10, at=150)]
+    if later_end is not None:
+        calls.append(
+            Call(op=31, kind="latest", process=99, inv=200, res=201, offset=later_end, final=True)
+        )
+    verdict = judge_run(run(calls, states=[state(0, 1, [1, 2, 3], epoch=0)]), PLAIN)
+    assert ("lost-acked-write" in found(verdict)) is (expected is Validity.INVALID)
+    if later_end != 8:
+        assert verdict.validity is expected

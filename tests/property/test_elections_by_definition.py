@@ -364,12 +364,15 @@ def test_fates_are_those_of_one_record_after_the_other(part: int) -> None:
         naive = NaiveElections(states, rows)
         error = rng.choice((0, 0, 1, 4))
         shuffled = rng.sample(states, len(states))
+        elr_on = rng.random() < 0.5
         elections = Elections(
             table("partition_states", shuffled),
             table("replica_states", rows),
             table("broker_states", []),
             table("faults", []),
-            elr_on=rng.random() < 0.5,
+            elr_on=elr_on,
+            # Without broker states every flagged election is lawful then.
+            unclean_election_enabled=not elr_on,
             clock_error_ns=error,
         )
         assert elections.settled_end_offset == naive.settled_end()

@@ -29,7 +29,9 @@ def test_the_partition_of_a_group_follows_from_the_highest_partition_of_the_offs
         "faults": table("faults", []),
     }
     committed, gone = np.array([100]), np.array([200])
-    losses = Coordinator(GROUP, tables, RunContext(elr_on=False)).losses(committed, gone)
+    losses = Coordinator(
+        GROUP, tables, RunContext(elr_on=False, unclean_election_enabled=True)
+    ).losses(committed, gone)
     assert losses.tolist() == [outcome]
 
 

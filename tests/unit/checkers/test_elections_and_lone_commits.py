@@ -158,6 +158,7 @@ def outcome_alone(
         table("broker_states", []),
         table("faults", faults),
         elr_on=False,
+        unclean_election_enabled=True,
     )
     number = np.array([2], dtype=np.int64)
     claim = Claims(
@@ -169,6 +170,34 @@ def outcome_alone(
         epoch=number,
     )
     return int(elections.fates(claim).outcome[0])
+
+
+@pytest.mark.parametrize(
+    ("isr", "raised_epoch", "expected"),
+    [([1], 2, UNDECIDED), ([1], 1, UNEXCUSED), ([1, 2], 2, UNEXCUSED)],
+    ids=["while-it-led", "before-it-led", "not-alone"],
+)
+def test_a_leader_may_not_have_heard_yet_that_min_isr_was_raised(
+    isr: list[int], raised_epoch: int, expected: int
+) -> None:
+    """Min ISR is raised at 51 or at 45, and then the record is established and destroyed."""
+    before = state(50, 1, isr, epoch=2, min_isr=1 if raised_epoch == 2 else 2)
+    raised = state(
+        51 if raised_epoch == 2 else 45,
+        1 if raised_epoch == 2 else -1,
+        isr,
+        epoch=raised_epoch,
+        min_isr=2,
+    )
+    rows = sorted(
+        [*LED_TWICE[:2], before, raised, *({**row, "min_isr": 2} for row in LED_TWICE[3:])],
+        key=lambda row: row["at_ns"],
+    )
+    states = [
+        {**row, "replicas": [1, 2, 3], "metadata_offset": number} for number, row in enumerate(rows)
+    ]
+    power = fault(55, "power", ["b1", "b2"], healed=60)
+    assert outcome_alone(states, [power], 53) == expected
 
 
 def test_another_member_of_the_isr_has_the_record() -> None:
@@ -189,6 +218,7 @@ def test_it_is_undecided_if_the_isr_shrank_while_the_record_was_being_establishe
         table("broker_states", []),
         table("faults", [fault(40, "power", ["b1"])]),
         elr_on=False,
+        unclean_election_enabled=True,
     )
     number = np.array([0], dtype=np.int64)
 

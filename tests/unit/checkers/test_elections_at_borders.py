@@ -187,11 +187,13 @@ FLAGGED = [state(0, 1, [1, 2, 3], epoch=0), state(300, 3, [3], epoch=1, flagged=
         ([1], {"elr_on": True}, False),
         ([1, 2], {"elr_on": True, "unclean_election_enabled": False}, False),
         ([1], {"elr_on": True, "unclean_election_enabled": True}, True),
-        ([1], {"elr_on": False}, True),
+        ([1], {"elr_on": False, "unclean_election_enabled": True}, True),
+        ([1], {"elr_on": False, "unclean_election_enabled": False}, False),
+        ([], {"elr_on": False, "unclean_election_enabled": False}, False),
         ([], {"elr_on": True}, True),
     ],
 )
-def test_a_flag_is_checked_with_elr_if_any_broker_state_is_recorded(
+def test_a_flag_is_checked_unless_unclean_elections_are_on_and_with_elr_if_brokers_are_recorded(
     registered: list[int], more: dict[str, bool], is_lawful: bool
 ) -> None:
     brokers = [broker(0, each, "registered", clean=True) for each in registered]

@@ -304,7 +304,8 @@ def test_final_polls_that_returned_something_are_reported() -> None:
         ([], (-1, -1)),
         ([log_end(0, 5, at=3)], (-1, -1)),
         ([log_end(0, 0, at=3, final=True)], (0, 3)),
-        ([log_end(0, 5, at=3, final=True), log_end(1, 4, at=9, final=True)], (5, 9)),
+        ([log_end(0, 5, at=3, final=True), log_end(1, 4, at=9, final=True)], (5, 3)),
+        ([log_end(0, 5, at=3, final=True), log_end(1, 5, at=9, final=True)], (5, 9)),
     ],
 )
 def test_the_largest_log_end_of_the_final_phase_is_reported(

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from checkers.kernels.elections import Election, Elections
+from checkers.kernels.history import INF_NS
 from checkers.kernels.metadata_gaps import NOTHING_SHOWN, MetadataGaps
 from checkers.kernels.unclean_elections import NO_OBJECTION, Destroyed, Requested
 from tests.anomalies.runs import broker, fault, state, table
@@ -139,12 +140,14 @@ def test_a_stop_explains_an_unclean_end_if_it_did_not_finish(
     ("elr_on", "unclean_election_enabled", "is_recorded", "is_lawful"),
     [
         (True, False, True, False),
-        (False, False, True, True),
+        (False, True, True, True),
+        (False, False, True, False),
+        (False, False, False, False),
         (True, True, True, True),
         (True, False, False, True),
     ],
 )
-def test_a_flagged_election_may_be_avoidable_only_with_eligible_leader_replicas(
+def test_a_flagged_election_may_be_avoidable_only_if_unclean_elections_are_off(
     elr_on: bool, unclean_election_enabled: bool, is_recorded: bool, is_lawful: bool
 ) -> None:
     """No broker left by an unclean registration. Without any registrations it is not known how they left."""
@@ -157,6 +160,90 @@ def test_a_flagged_election_may_be_avoidable_only_with_eligible_leader_replicas(
         unclean_election_enabled=unclean_election_enabled,
     )
     assert found.elections[-1].is_lawful is is_lawful
+
+
+def flagged_without_elr(
+    faults: list[Row],
+    brokers: list[Row] | None = None,
+    *,
+    allowed: bool,
+    states: list[Row] = SHRUNK,
+) -> tuple[bool, bool]:
+    """Returns whether the last election of some states was lawful, and whether that is undecided."""
+    found = Elections(
+        table("partition_states", states),
+        table("replica_states", []),
+        table("broker_states", brokers or []),
+        table("faults", faults),
+        elr_on=False,
+        unclean_election_enabled=allowed,
+    ).elections[-1]
+    return found.is_lawful, found.is_undecided
+
+
+@pytest.mark.parametrize(
+    ("faults", "expected"),
+    [
+        ([], (False, False)),
+        ([fault(25, "power", ["b1", "b2"])], (False, False)),
+        ([fault(55, "elect_leader", [], elects_uncleanly=["t-0"])], (True, False)),
+        ([fault(55, "alter_config", [], allows_unclean=["t-0"])], (True, False)),
+        ([fault(61, "alter_config", [], allows_unclean=["t-0"])], (False, False)),
+        ([fault(55, "alter_config", [], allows_unclean=["t-1"])], (False, False)),
+        ([fault(55, "alter_feature", [], reconfigures=["t-0"])], (True, True)),
+        ([fault(61, "alter_feature", [], reconfigures=["t-0"])], (False, False)),
+        ([fault(55, "alter_feature", [], reconfigures=["t-1"])], (False, False)),
+    ],
+)
+def test_without_eligible_replicas_only_an_administrator_justifies_a_flagged_election(
+    faults: list[Row], expected: tuple[bool, bool]
+) -> None:
+    assert flagged_without_elr(faults, allowed=False) == expected
+    assert flagged_without_elr(faults, allowed=True) == (True, False)
+
+
+def changes(broker_id: int, *names: str, at: int = 0) -> list[Row]:
+    return [
+        {**broker(at + index, broker_id, name), "metadata_offset": at + index}
+        for index, name in enumerate(names)
+    ]
+
+
+IN_ISR = [state(20, 1, [1, 2], epoch=0), state(60, 3, [3], epoch=1, flagged=True)]
+BROKEN = [fault(25, "io_error", ["b2"])]
+
+
+@pytest.mark.parametrize(
+    ("brokers", "faults", "expected"),
+    [
+        (changes(2, "registered", "unfenced"), [], (False, False)),
+        (changes(2, "registered"), [], (True, False)),
+        (changes(2, "registered", "unfenced", "fenced"), [], (True, False)),
+        (changes(2, "registered", "unfenced", "controlled-shutdown"), [], (True, False)),
+        # Fenced in the batch of the election, or unfenced in it.
+        ([*changes(2, "registered", "unfenced"), *changes(2, "fenced", at=60)], [], (True, False)),
+        (changes(2, "registered", "unfenced", at=59), [], (True, False)),
+        (changes(2, "registered", "unfenced", at=58), [], (False, False)),
+        # In neither set.
+        (changes(3, "registered", "unfenced"), [], (True, False)),
+        # Its log directory may be offline.
+        (changes(2, "registered", "unfenced"), BROKEN, (True, True)),
+        (changes(1, "registered", "unfenced"), BROKEN, (False, False)),
+        ([], [], (True, False)),
+    ],
+)
+def test_nobody_is_elected_uncleanly_while_a_member_of_the_isr_is_active(
+    brokers: list[Row], faults: list[Row], expected: tuple[bool, bool]
+) -> None:
+    assert flagged_without_elr(faults, brokers, allowed=True, states=IN_ISR) == expected
+    elr = [{**IN_ISR[0], "isr": [1], "elr": [2]}, IN_ISR[1]]
+    assert flagged_without_elr(faults, brokers, allowed=True, states=elr) == expected
+
+
+def test_a_member_that_is_no_replica_any_more_cannot_be_elected() -> None:
+    moved = [IN_ISR[0], {**IN_ISR[1], "replicas": [3, 4]}]
+    brokers = changes(2, "registered", "unfenced")
+    assert flagged_without_elr([], brokers, allowed=True, states=moved) == (True, False)
 
 
 def test_a_flagged_election_excuses_unless_something_is_known_against_it() -> None:
@@ -236,10 +323,12 @@ LONE = [
         (LONE, "b1", [(20, 20)]),
         ([LONE[0], LONE[2]], "b1", []),
         (LONE[1:], "b1", [(20, 20)]),
-        ([*LONE[:1], state(20, 1, [1], epoch=0, min_isr=2), *LONE[2:]], "b1", []),
+        ([{**row, "min_isr": 2} for row in LONE], "b1", []),
+        # The leader may not have heard yet that it was raised.
+        ([*LONE[:1], state(20, 1, [1], epoch=0, min_isr=2), *LONE[2:]], "b1", [(INF_NS, 20)]),
         (LONE, "b2", []),
     ],
-    ids=["alone", "never-alone", "alone-from-the-start", "min-isr-of-2", "another-node"],
+    ids=["alone", "never-alone", "alone-from-the-start", "min-isr-of-2", "raised", "another-node"],
 )
 def test_a_replica_was_alone_since_the_isr_had_no_other_member(
     states: list[Row], wiped: str, since: list[tuple[int, int]]

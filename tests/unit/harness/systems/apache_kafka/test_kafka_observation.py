@@ -402,3 +402,30 @@ def test_a_broker_that_goes_down_takes_its_replicas_offline_with_their_last_log_
         (90, 5, "offline", "down"),
         (3, 3, "follower", "load"),
     ]
+
+
+# --- min ISR ---
+
+
+def test_a_setting_that_changes_min_isr_has_rows_of_the_partitions_that_it_changes() -> None:
+    """With ELR off no record of the partition says so. A setting of their own comes before that of the cluster."""
+    observed = Observed()
+    own, other = TOPIC, UUID(int=6)
+    observed.batch(TopicRecord(name="t", topic_id=own), MIN_ISR, partition((1, 2)))
+    observed.batch(
+        TopicRecord(name="u", topic_id=other), replace(partition((1, 2)), topic_id=other)
+    )
+
+    def changed_by(record: ConfigRecord) -> list[tuple[str, int, int]]:
+        """Returns topic, min ISR and partition epoch of the rows of a setting."""
+        known = len(observed.of("partition_states"))
+        observed.batch(record)
+        rows = observed.of("partition_states")[known:]
+        return [(row[2], row[-1], row[6]) for row in rows]
+
+    assert changed_by(replace(MIN_ISR, value="1")) == [("t", 1, 0)]
+    assert changed_by(replace(MIN_ISR, value="1")) == []
+    assert changed_by(replace(MIN_ISR, name="retention.ms", value="9")) == []
+    cluster = replace(MIN_ISR, resource_type=4, resource_name="", value="3")
+    assert changed_by(cluster) == [("u", 3, 0)]
+    assert changed_by(replace(MIN_ISR, value=None)) == [("t", 3, 0)]
