@@ -30,10 +30,14 @@ def as_not_compacted(tables: Tables, context: RunContext) -> tuple[Tables, RunCo
     Args:
         tables: Those of a run, or of one of its partitions; they have been validated.
         context: What the run declares. If its topics are not compacted, both are returned as they are.
+
+    Returns:
+        Tables and a context that allows missing offsets. The context still declares compaction, because a replica
+        may have copied a log after it was cleaned.
     """
     if not context.compacted:
         return tables, context
-    context = replace(context, compacted=False, sparse_offsets=True)
+    context = replace(context, sparse_offsets=True)
     # Imported here, because it needs pandas, which takes a third of a second to load.
     from checkers.removed_records import with_removed_records
 

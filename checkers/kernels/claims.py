@@ -21,6 +21,7 @@ from checkers.kernels.columns import find_pairs
 from checkers.kernels.elections import Claims, Elections, Written
 from checkers.kernels.history import (
     ABSENT,
+    FAIL,
     I64,
     INF_NS,
     NONE,
@@ -28,8 +29,10 @@ from checkers.kernels.history import (
     Bools,
     PartitionHistory,
     by_op_index,
+    is_word,
     lookup,
 )
+from checkers.kernels.refusals import int_column, text_column
 from checkers.kernels.replica_logs import ANY_EPOCH
 from checkers.kernels.words import APPEND, OK, POLL, numbers, operation_words
 
@@ -117,6 +120,8 @@ class ClaimReader:
         operations, records_read: The rows it was read from, in any order.
         elections: Of the same partition.
         sent_again: Whether producers may have sent appends again, so that an append may have records in two logs.
+        compacted: Whether a cleaner removes a record after a later one of its key was committed.
+        clock_error_ns: Largest difference between two clocks that stamped operations.
     """
 
     def __init__(
@@ -127,9 +132,13 @@ class ClaimReader:
         elections: Elections,
         *,
         sent_again: bool = False,
+        compacted: bool = False,
+        clock_error_ns: int = 0,
     ) -> None:
         self._history = history
         self._sent_again = sent_again
+        self._compacted = compacted
+        self._clock_error_ns = clock_error_ns
         self._operations = operations
         self._records_read = records_read
         self._elections = elections
@@ -214,6 +223,37 @@ class ClaimReader:
             at, there = find_pairs(reads.op, reads.offset, ops, offsets)
             values = np.where(there & ~is_append, reads.value[at], values)
         return values
+
+    def may_be_removed(self, values: I64) -> Bools:
+        """Returns which records a cleaner may have removed: another append of their key may be behind them.
+
+        Args:
+            values: Those of the records.
+        """
+        if not self._compacted:
+            return np.zeros(len(values), dtype=np.bool_)
+        # An append that is not known has a key that is not known.
+        return np.append(self._is_replaceable, True)[self._history.append_at(values)]
+
+    @cached_property
+    def _is_replaceable(self) -> Bools:
+        """Whether another append of its key may be behind each append, as far as times show it."""
+        history, columns = self._history, by_op_index(self._operations)
+        key = text_column(columns, "key").combine_chunks().dictionary_encode().indices.to_numpy()
+        # Of two rows of one operation the last one counts.
+        rows = np.searchsorted(int_column(columns, "op_index"), history.append_op, side="right") - 1
+        # One that failed wrote nothing, and one that ended before another began cannot be behind it.
+        end_ns = np.where(history.append_status == FAIL, -INF_NS, history.append_res)
+        order = np.lexsort((end_ns, key[rows]))
+        key, end_ns = key[rows][order], end_ns[order]
+        last, own = np.searchsorted(key, key, side="right") - 1, np.arange(len(key))
+        other = np.where(last > own, last, own - 1)
+        is_behind = end_ns[other] >= history.append_inv[order] - self._clock_error_ns
+        is_behind &= (other >= 0) & (key[other] == key)
+        found = np.zeros(len(order), dtype=np.bool_)
+        found[order] = is_behind
+        # Records without a key replace nothing.
+        return found & ~is_word(columns.column("key"), "")[rows]
 
     def claims(self, ops: I64, offsets: I64, values: I64, *, last_shown: bool = False) -> Claims:
         """Returns what is known of records.

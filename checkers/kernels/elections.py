@@ -29,6 +29,11 @@ certainly gone. The loss is excused if each of them excuses it, a broken promise
 otherwise. If logs were only looked at now and then, nothing but the responses to clients says when a record was
 established.
 
+In a compacted topic a replica may lack a record below its log end, because it copied a log that had been cleaned.
+If the later record of the key was lost as well, nothing shows that the cleaner removed the first one. So if
+another append of its key may be behind a record, no log certainly has the record, and it is undecided whether a
+flagged election of a replica with such a log lost it.
+
 A replica that does not know yet that it was elected may still follow an older leader, cut its log for it, and copy
 from it. What it has is what it had when it began to lead, so the older leader lost the rest.
 
@@ -169,10 +174,12 @@ class Claims(Records):
     Shape:
         from_ns: the moment before which it was not established, one row per record.
         epoch: a leader epoch in which it was established already, -1 if none is known.
+        may_be_removed: whether a cleaner may have removed it, as a later record of its key permits.
     """
 
     from_ns: I64
     epoch: I64
+    may_be_removed: Bools | np.bool_ = np.False_
 
     @property
     def is_torn(self) -> Bools:
@@ -196,13 +203,10 @@ class Claims(Records):
 
     def written_in(self, epoch: I64, rows: Bools) -> "Claims":
         """Returns the claims with some of them written in certain epochs."""
-        return Claims(
-            offset=self.offset,
+        return replace(
+            self,
             low_epoch=np.where(rows, epoch, self.low_epoch),
             high_epoch=np.where(rows, epoch, self.high_epoch),
-            from_ns=self.from_ns,
-            by_ns=self.by_ns,
-            epoch=self.epoch,
         )
 
 
@@ -486,14 +490,19 @@ class Elections:
             lacks = self.logs.lacks(moment, records)
             if written is not None:
                 lacks |= written.at(event.leader_epoch, records.offset)
+            has = self.logs.certainly_has(moment, records)
+            outcome = self._outcome(event, records, is_certain=is_certain[rows])
+            # The replica may have copied a log from which the record had been removed.
+            is_unsure: Bools = has & records.may_be_removed
             suspects.elected(
                 number,
                 _Concerned(
                     rows=rows,
-                    outcome=self._outcome(event, records, is_certain=is_certain[rows]),
+                    outcome=np.where(is_unsure, np.minimum(outcome, UNDECIDED), outcome),
                     is_certain=is_certain[rows],
                     lacks=lacks,
-                    has=self.logs.certainly_has(moment, records),
+                    has=has & ~is_unsure,
+                    may_have=is_unsure,
                 ),
                 may_restore=event.may_restore and not self.logs.has_all_changes,
             )
@@ -619,6 +628,7 @@ class _Concerned:
         outcome: what the election means if it lost them.
         is_certain: whether they were established before the election and not known to be gone.
         lacks, has: whether the elected replica certainly lacked, or had, the record; at most one of them.
+        may_have: whether it had the record unless a cleaner had removed it.
     """
 
     rows: I64
@@ -626,6 +636,7 @@ class _Concerned:
     is_certain: Bools
     lacks: Bools
     has: Bools
+    may_have: Bools
 
 
 def _perhaps_lost(gap: Gap, lost: Claims, until: Claims | None) -> _Concerned:
@@ -646,6 +657,7 @@ def _perhaps_lost(gap: Gap, lost: Claims, until: Claims | None) -> _Concerned:
         is_certain=nothing,
         lacks=nothing,
         has=nothing,
+        may_have=nothing,
     )
 
 
@@ -671,6 +683,7 @@ class _Suspects:
                 shows it: not every change was recorded.
         """
         rows = records.rows
+        self._may_be_there[rows[records.may_have]] = True
         may_lose = self._may_be_there[rows] & ~records.has
         losing = rows[may_lose]
         self._may_mean[records.outcome[may_lose], losing] = True

@@ -11,7 +11,7 @@ established, and each is compared with the one before it.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -106,6 +106,8 @@ class Excuses:
     def lost(self, ops: I64, offsets: I64, values: I64) -> Fates:
         """Returns what elections did to records that are gone at the end of the run."""
         claims = self._reader.claims(ops, offsets, values, last_shown=True)
+        # The offset of a removed record stays taken, so this changes losses and no conflicts.
+        claims = replace(claims, may_be_removed=self._reader.may_be_removed(values))
         return self._elections.fates(claims, written=self._reader.written)
 
     def unplaced(self, appends: I64) -> I64:
@@ -142,6 +144,9 @@ class Excuses:
                 from_ns=moments,
                 by_ns=moments,
                 epoch=np.where(is_passed, passed_in, -1),
+                may_be_removed=self._reader.may_be_removed(
+                    np.full(len(places), history.append_op[append])
+                ),
             )
             fates = self._elections.fates(claims)
             lost = fates.outcome[(fates.election >= 0) | (fates.outcome > UNEXCUSED)]

@@ -125,6 +125,8 @@ def reader_of(tables: Mapping[str, pa.Table], context: RunContext) -> ClaimReade
             tables["records_read"],
             elections_of(tables, context),
             sent_again=context.at_least_once or SESSION_CHECKER in context.checkers,
+            compacted=context.compacted,
+            clock_error_ns=context.clock_error_ns,
         )
 
     return derive_once(tables, "reader", derive)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,7 @@ from checkers.final_reads import judge_with_final_reads
 from checkers.removed_records import with_removed_records
 from harness.contracts.run_context import BATCH_CHECKER, LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Validity, Verdict
-from tests.anomalies.runs import Call, append
+from tests.anomalies.runs import Call, append, leads, replica, run, state
 from tests.property.brute_force import ends_table, operations_table, records_table
 from tests.spark.stored_runs import with_column
 
@@ -199,6 +200,72 @@ def test_the_rest_of_a_batch_is_added_once_with_the_columns_of_its_appends() -> 
     columns = ("offset", "process", "sequence", "key", "index_in_poll")
     assert [[row[name] for name in columns] for row in added] == [[2, 1, 2, "a", 2]]
     assert records.num_rows == 6
+
+
+# --- with elections ---
+
+UNCLEAN = replace(CONTEXT, elr_on=False, unclean_election_enabled=True)
+REPLACING = Call(op=2, kind="append", process=2, inv=30, res=None, outcome="info")
+
+
+def of_an_election(
+    calls: list[Call],
+    keys: Mapping[int, str],
+    replicas: list[dict[str, Any]],
+    *,
+    flagged: bool = True,
+    min_isr: int = 2,
+) -> Verdict:
+    """Judges a history whose logs are complete, and in which broker 3 is elected at 300."""
+    created = [replica(0, one, 0) for one in (2, 3)]
+    created.append(leads(0, 1, 0, epoch=0, cause="load"))
+    states = [
+        state(0, 1, [1, 2, 3], epoch=0, min_isr=min_isr),
+        state(300, 3, [3], epoch=1, flagged=flagged, min_isr=min_isr),
+    ]
+    tables = run(calls, states=states, replicas=created + replicas)
+    return judge_with_final_reads({**tables, **keyed(calls, keys)}, UNCLEAN)
+
+
+def copied_late(
+    keys: Mapping[int, str] = {0: "a", 1: "b", 2: "a"},
+    *,
+    first: Call | None = None,
+    last: Call = REPLACING,
+    flagged: bool = True,
+    left: tuple[tuple[int, int], ...] = ((1, 1),),
+) -> Verdict:
+    """Judges a history in which broker 3 lost its disk and copied what was left of the log, but not its end."""
+    calls = [first or append(0, 0, at=10), append(1, 1, at=20), last]
+    end = left[-1][0] + 1
+    calls.append(final(50, 900, *left, end=end))
+    replicas = []
+    for written, at in ((1, 10), (2, 20), (3, 30)):
+        replicas.append(leads(at, 1, written, hw=written - 1, epoch=0))
+        replicas += [replica(at + 1, one, written, hw=written - 1) for one in (2, 3)]
+    replicas.append(leads(40, 1, 3, hw=3, epoch=0, cause="high-watermark"))
+    replicas.append(replica(90, 3, 3, hw=3, role="offline", cause="down"))
+    replicas += [replica(150, 3, 0, hw=0, cause="load"), replica(200, 3, end, hw=end)]
+    replicas.append(leads(310, 3, end, hw=end, epoch=1, cause="role"))
+    return of_an_election(calls, keys, replicas, flagged=flagged)
+
+
+def test_a_replica_that_copied_a_cleaned_log_may_lack_a_record_below_its_log_end() -> None:
+    """The record of the same key that permitted the removal is lost, and no client saw it."""
+    verdict = copied_late()
+    assert (verdict.validity, ids(verdict)) == ("unknown", {"lost-acked-write", "lost-record"})
+    without_offset = copied_late(first=replace(append(0, 0, at=10), offset=None))
+    assert without_offset.validity == Validity.UNKNOWN
+
+
+def test_a_replica_has_what_no_cleaner_may_remove() -> None:
+    for keys in ({0: "a", 1: "b", 2: "c"}, {0: "", 1: "b", 2: ""}):
+        assert copied_late(keys).validity == Validity.INVALID, "no later record of the key"
+    assert copied_late(last=replace(REPLACING, outcome="fail", res=40)).validity == "invalid"
+    left, last = ((0, 0), (2, 2)), append(2, 2, at=30)
+    only_earlier = copied_late({0: "a", 1: "a", 2: "c"}, last=last, left=left)
+    assert only_earlier.validity == Validity.INVALID, "only an earlier record of the key"
+    assert copied_late(flagged=False).validity == Validity.INVALID, "no election that may lose it"
 
 
 # --- random histories of a correct log, and with one record lost ---

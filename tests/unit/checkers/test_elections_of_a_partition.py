@@ -1,5 +1,6 @@
 """Elections at the borders: what happened at the same moment, and which election lost a record."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -307,3 +308,17 @@ def test_what_an_elected_replica_cuts_for_an_older_leader_before_it_leads_was_lo
         leads(61, 2, 0, epoch=4, cause="role"),
     ]
     assert elections_of(states, logs).fates(claim(7)).outcome.tolist() == [expected]
+
+
+@pytest.mark.parametrize(("may_be_removed", "expected"), [(False, UNEXCUSED), (True, UNDECIDED)])
+def test_an_elected_replica_has_a_record_again_unless_a_cleaner_may_have_removed_it(
+    may_be_removed: bool, expected: int
+) -> None:
+    """Broker 3 lacks the record, lawfully. Broker 2, elected next, has it if its log was not cleaned."""
+    replicas = [replica(0, one, 0) for one in (2, 3)]
+    replicas += [leads(0, 1, 0, epoch=0, cause="load"), leads(1, 1, 1, epoch=0), replica(2, 2, 1)]
+    replicas += [leads(11, 3, 0, epoch=1, cause="role"), leads(21, 2, 1, epoch=2, cause="role")]
+    states = [state(0, 1, [1, 2], epoch=0), state(10, 3, [3], epoch=1, flagged=True)]
+    found = elections_of([*states, state(20, 2, [2], epoch=2)], replicas)
+    lost = replace(claim(5), may_be_removed=np.array([may_be_removed]))
+    assert found.fates(lost).outcome.tolist() == [expected]
