@@ -78,7 +78,8 @@ class _SeenLog:
 
     Attributes:
         records: Columns `IDENTITY`, `key`, `invoked_ns` and `completed_ns` of the append, and `removable_ns`: from
-            when on the cleaner may have removed it. Ascending by offset, then in the order of sending.
+            when on the cleaner may have removed it. Ascending by offset, then by leader epoch if it is known, then
+            by the first response that shows the record.
     """
 
     records: pd.DataFrame
@@ -89,12 +90,16 @@ class _SeenLog:
         appends = operations[operations["kind"] == "append"].set_index("op_index")
         read = records_read[(records_read["status"] == "ok")].sort_values("op_index", kind="stable")
         acked = appends[(appends["outcome"] == "ok") & appends["offset"].notna()]
-        known = pd.concat(
-            [
-                read[IDENTITY],
-                acked.reset_index().rename(columns={"op_index": "value"})[IDENTITY],
-            ]
+        shown_ns = operations.set_index("op_index")["completed_ns"].fillna(NEVER_NS)
+        read = read.assign(
+            epoch=read["leader_epoch"],
+            shown_ns=shown_ns.reindex(read["op_index"]).to_numpy(dtype="int64"),
         )
+        acked = acked.reset_index().rename(columns={"op_index": "value"})
+        # Only a read shows the stamp of a batch. A response has the epoch that the client knew.
+        acked = acked.assign(epoch=acked["leader_epoch"], leader_epoch=-1, shown_ns=NEVER_NS)
+        columns = [*IDENTITY, "epoch", "shown_ns"]
+        known = pd.concat([read[columns], acked[columns]])
         known = known.astype("int64").drop_duplicates(["offset", "value"])
         # When a record was sent that no append of this history wrote is not known, so it removes nothing.
         known = known[known["value"].isin(appends.index)]
@@ -105,7 +110,12 @@ class _SeenLog:
             invoked_ns=writer["invoked_ns"].to_numpy(dtype="int64"),
             completed_ns=writer["completed_ns"].fillna(NEVER_NS).to_numpy(dtype="int64"),
         )
-        known = known.sort_values(["offset", "invoked_ns"], ignore_index=True)
+        # The order of sending is not that of arriving. Epochs are comparable if all at an offset are known.
+        known["epoch"] = known["epoch"].where(
+            known.groupby("offset")["epoch"].transform("min") >= 0, -1
+        )
+        known["shown_ns"] = known[["shown_ns", "completed_ns"]].min(axis="columns")
+        known = known.sort_values(["offset", "epoch", "shown_ns"], ignore_index=True)
         # The earliest of the later records of its key permits its removal.
         backwards = known.iloc[::-1]
         earliest = backwards.groupby("key")["invoked_ns"].cummin()
@@ -134,7 +144,7 @@ class _SeenLog:
         # Two clocks of one moment differ by that much at most.
         until_ns = ended_ns + np.minimum(clock_error_ns, NEVER_NS - ended_ns)
         rows = np.flatnonzero(self.records["invoked_ns"].to_numpy()[record] <= until_ns)
-        # Of several at one offset the last one was there.
+        # Of several at one offset the last one was there, as far as is known (`Excuses.lost`).
         pairs = np.stack((poll[rows], offsets[record[rows]]))
         is_last = np.append((pairs[:, 1:] != pairs[:, :-1]).any(axis=0), True)[: len(rows)]
         rows = rows[is_last]
@@ -185,6 +195,7 @@ def _with_whole_batches(known: pd.DataFrame, appends: pd.DataFrame) -> pd.DataFr
     rest["offset"] = rest["base"] + rest["place"]
     rest["sequence"] = appends.loc[rest["value"], "sequence"].to_numpy(dtype="int64")
     rest = rest.loc[rest["offset"] >= 0, IDENTITY]
+    rest = rest.assign(epoch=rest["leader_epoch"], shown_ns=NEVER_NS)
     return pd.concat([known, rest], ignore_index=True).drop_duplicates(["offset", "value"])
 
 

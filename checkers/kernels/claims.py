@@ -235,17 +235,49 @@ class ClaimReader:
         # An append that is not known has a key that is not known.
         return np.append(self._is_replaceable, True)[self._history.append_at(values)]
 
+    def are_replaced_at_shared(self, values: I64, offsets: I64) -> Bools:
+        """Returns which records a cleaner may have removed from an offset that another record had, too.
+
+        If elections lost one of both, it is not always known which one.
+
+        Args:
+            values: Those of the records.
+            offsets: Where they were.
+        """
+        found = np.zeros(len(values), dtype=np.bool_)
+        if not self._compacted:
+            return found
+        known_offset, known_value = self._by_offset
+        writer, append = self._history.append_at(known_value), self._history.append_at(values)
+        # What is not known to be an append has no key, and nothing replaces it.
+        keys = np.append(self._keys, -1)
+        last = np.full(keys.max() + 2, ABSENT)
+        np.maximum.at(last, keys[writer], known_offset)
+        last[-1] = ABSENT
+        for row in np.flatnonzero(last[keys[append]] > offsets).tolist():
+            found[row] = len(self._values_at(int(offsets[row]))) > 1
+        return found
+
+    @cached_property
+    def _keys(self) -> I64:
+        """A number for the key of each append, -1 if it has none."""
+        columns = by_op_index(self._operations)
+        codes = text_column(columns, "key").combine_chunks().dictionary_encode().indices.to_numpy()
+        codes = np.where(is_word(columns.column("key"), ""), -1, codes)
+        # Of two rows of one operation the last one counts.
+        op = int_column(columns, "op_index")
+        rows = np.searchsorted(op, self._history.append_op, side="right") - 1
+        keys: I64 = codes[rows].astype(np.int64)
+        return keys
+
     @cached_property
     def _is_replaceable(self) -> Bools:
         """Whether another append of its key may be behind each append, as far as times show it."""
-        history, columns = self._history, by_op_index(self._operations)
-        key = text_column(columns, "key").combine_chunks().dictionary_encode().indices.to_numpy()
-        # Of two rows of one operation the last one counts.
-        rows = np.searchsorted(int_column(columns, "op_index"), history.append_op, side="right") - 1
+        history, keys = self._history, self._keys
         # One that failed wrote nothing, and one that ended before another began cannot be behind it.
         end_ns = np.where(history.append_status == FAIL, -INF_NS, history.append_res)
-        order = np.lexsort((end_ns, key[rows]))
-        key, end_ns = key[rows][order], end_ns[order]
+        order = np.lexsort((end_ns, keys))
+        key, end_ns = keys[order], end_ns[order]
         last, own = np.searchsorted(key, key, side="right") - 1, np.arange(len(key))
         other = np.where(last > own, last, own - 1)
         is_behind = end_ns[other] >= history.append_inv[order] - self._clock_error_ns
@@ -253,7 +285,7 @@ class ClaimReader:
         found = np.zeros(len(order), dtype=np.bool_)
         found[order] = is_behind
         # Records without a key replace nothing.
-        return found & ~is_word(columns.column("key"), "")[rows]
+        return found & (keys >= 0)
 
     def claims(self, ops: I64, offsets: I64, values: I64, *, last_shown: bool = False) -> Claims:
         """Returns what is known of records.

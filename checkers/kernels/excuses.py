@@ -108,7 +108,11 @@ class Excuses:
         claims = self._reader.claims(ops, offsets, values, last_shown=True)
         # The offset of a removed record stays taken, so this changes losses and no conflicts.
         claims = replace(claims, may_be_removed=self._reader.may_be_removed(values))
-        return self._elections.fates(claims, written=self._reader.written)
+        fates = self._elections.fates(claims, written=self._reader.written)
+        # Perhaps the other record of its offset was lost, and the cleaner removed this one.
+        is_unsure = self._reader.are_replaced_at_shared(values, offsets)
+        outcome = np.where(is_unsure, np.maximum(fates.outcome, UNDECIDED), fates.outcome)
+        return replace(fates, outcome=outcome)
 
     def unplaced(self, appends: I64) -> I64:
         """Returns what elections may have done to appends that were acknowledged without an offset.

@@ -11,7 +11,7 @@ import pytest
 from checkers.final_reads import judge_with_final_reads
 from checkers.removed_records import with_removed_records
 from harness.contracts.run_context import BATCH_CHECKER, LOG_CHECKERS, RunContext
-from harness.contracts.verdict import Validity, Verdict
+from harness.contracts.verdict import Judgement, Validity, Verdict
 from tests.anomalies.runs import Call, append, leads, replica, run, state
 from tests.property.brute_force import ends_table, operations_table, records_table
 from tests.spark.stored_runs import with_column
@@ -266,6 +266,48 @@ def test_a_replica_has_what_no_cleaner_may_remove() -> None:
     only_earlier = copied_late({0: "a", 1: "a", 2: "c"}, last=last, left=left)
     assert only_earlier.validity == Validity.INVALID, "only an earlier record of the key"
     assert copied_late(flagged=False).validity == Validity.INVALID, "no election that may lose it"
+
+
+def sent_early(
+    key: str = "b", *, key_later: str = "b", lost_res: int = 11, epochs: tuple[int, int] = (-1, -1)
+) -> Verdict:
+    """Judges a history in which a record that was sent early arrives late, at the offset of one that was lost."""
+    early = Call(op=1, kind="append", process=1, inv=5, res=350, offset=1, epoch=epochs[0])
+    lost = replace(append(2, 1, at=10), res=lost_res, epoch=epochs[1])
+    calls = [append(0, 0, at=1), early, lost, append(3, 2, at=360)]
+    calls.append(final(50, 900, (0, 0), (2, 3), end=3))
+    replicas = [leads(1, 1, 1, epoch=0), replica(2, 3, 1), leads(10, 1, 2, hw=2, epoch=0)]
+    replicas.append(leads(310, 3, 1, hw=1, epoch=1, cause="role"))
+    replicas += [leads(at, 3, end, hw=end, epoch=1) for at, end in ((340, 2), (360, 3))]
+    keys = {0: "x", 1: key, 2: "a", 3: key_later}
+    return of_an_election(calls, keys, replicas, min_isr=1)
+
+
+def test_a_record_sent_before_the_one_whose_offset_it_got_may_have_been_removed() -> None:
+    assert sent_early().validity == Validity.VALID
+    for verdict in (sent_early("c"), sent_early(key_later="d"), sent_early("", key_later="")):
+        assert verdict.validity == Validity.INVALID
+        assert "lost-acked-write" in ids(verdict)
+
+
+def test_which_of_two_records_was_last_at_an_offset_is_not_known_if_they_overlap() -> None:
+    """The response of the lost record arrives after that of the one that got its offset."""
+    for epochs in ((-1, -1), (1, -1)):
+        verdict = sent_early(lost_res=355, epochs=epochs)
+        undecided = {one.id for one in verdict.anomalies if one.judgement == Judgement.UNDECIDED}
+        assert verdict.validity == Validity.UNKNOWN
+        assert "lost-acked-write" in undecided
+    for epochs in ((1, -1), (1, 0)):
+        verdict = sent_early("c", lost_res=355, epochs=epochs)
+        assert verdict.validity == Validity.INVALID, "nothing replaced it"
+    assert sent_early(lost_res=355, epochs=(1, 0)).validity == Validity.VALID, "epochs show it"
+
+
+def test_the_stamp_of_a_record_that_no_client_read_is_not_known() -> None:
+    calls = [replace(OLD, epoch=4), NEW, OTHER, final(10, 20, (1, 1), (2, 2))]
+    tables = keyed(calls, KEYS)
+    _, records = with_removed_records(tables["operations"], tables["records_read"])
+    assert records.column("leader_epoch").to_pylist() == [-1, -1, -1]
 
 
 # --- random histories of a correct log, and with one record lost ---
