@@ -8,8 +8,9 @@ without compaction, in which offsets may be missing. The last record of each key
 
 A later record exists if a client saw it: in a poll, in an acknowledgement with an offset, or because one batch
 carried it with such a record. If it is lost itself, that is found on its own. A record between both that no client
-saw may have done the same earlier, and have been removed since. Tombstones count as records; a history in which
-they are the last records of their keys is not judged rightly after `delete.retention.ms`.
+saw may have done the same earlier, and have been removed since. If the final reads do not reach the end of the
+log, such a record may also be beyond them; the verdict is at best unknown then. Tombstones count as records; a
+history in which they are the last records of their keys is not judged rightly after `delete.retention.ms`.
 
 The batches of replicas are not compared: each replica cleans its log in its own time, and rewrites batches.
 """

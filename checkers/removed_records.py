@@ -125,7 +125,9 @@ class _SeenLog:
         # A stored column is a dictionary, whose every key would be a group, also without rows.
         first_ns = unseen["invoked_ns"].groupby(unseen["key"].to_numpy()).min()
         hidden = _by_key(first_ns, backwards["key"], NEVER_NS)
-        later = np.where(later < NEVER_NS, np.minimum(later, hidden), NEVER_NS)
+        # If the final reads end early, it may also be beyond them, and nothing has to be there later.
+        is_possible = (later < NEVER_NS) | _ends_early(operations, records_read)
+        later = np.where(is_possible, np.minimum(later, hidden), NEVER_NS)
         # Records without a key replace nothing; a compacted topic refuses them.
         later = pd.Series(np.where(backwards["key"] != "", later, NEVER_NS), backwards.index)
         return _SeenLog(records=known.assign(removable_ns=later.reindex(known.index)))
@@ -220,6 +222,16 @@ def _ranges(operations: pd.DataFrame, records_read: pd.DataFrame) -> pd.DataFram
     followed = (previous + 1).reindex(polls.index).fillna(NEVER_NS).astype("int64")
     polls = polls.assign(start=np.where(known >= 0, start, np.minimum(start, followed)))
     return polls[["op_index", "start", "last", "completed_ns"]].astype("int64")
+
+
+def _ends_early(operations: pd.DataFrame, records_read: pd.DataFrame) -> bool:
+    """Returns whether the final reads certainly did not reach the end of the log that they saw."""
+    final = operations[operations["final"] & (operations["outcome"] == "ok")]
+    polls = final[final["kind"] == "poll"]
+    read = records_read["offset"][records_read["op_index"].isin(polls["op_index"])]
+    reached = max(read.max() + 1 if len(read) else 0, polls["position"].max() if len(polls) else 0)
+    ends = pd.concat([polls["end_offset"], final["offset"][final["kind"] == "latest"]])
+    return bool(reached < ends.fillna(-1).max()) if len(ends) else False
 
 
 def _by_key(times_ns: pd.Series, keys: pd.Series, missing_ns: int) -> I64:

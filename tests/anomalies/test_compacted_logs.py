@@ -174,6 +174,21 @@ def test_what_replaced_a_record_may_have_been_removed_before_a_client_saw_it() -
     assert "lost-record" in ids(judged(calls, {**keys, 3: "c"})), "one of both must be there"
 
 
+def test_what_replaced_a_record_may_be_beyond_the_final_reads() -> None:
+    unseen = replace(append(2, 2, at=5), outcome="info", offset=None)
+    calls, keys = [OLD, NEW, unseen], {0: "a", 1: "b", 2: "a"}
+    verdict = judged([*calls, final(10, 20, (1, 1), end=3)], keys)
+    assert (verdict.validity, ids(verdict)) == (Validity.UNKNOWN, set())
+    # Here they reach the end of the log, and record 2 is not there.
+    assert judged([*calls, final(10, 20, (1, 1), end=2)], keys).validity == Validity.INVALID
+    more = [*calls, append(3, 2, at=9), final(10, 20, (1, 1), (2, 3))]
+    assert judged(more, {**keys, 3: "c"}).validity == Validity.INVALID
+    assert judged([*calls, final(10, 20, (1, 1), end=3)], {**keys, 2: "c"}).validity == "invalid"
+    latest = Call(op=11, kind="latest", process=9, inv=22, res=23, offset=3, final=True)
+    last = final(10, 20, (1, 1), end=2)
+    assert judged([*calls, last, latest], keys).validity == Validity.UNKNOWN
+
+
 BATCH = [
     Call(op=op, kind="append", process=1, inv=1, res=None, outcome="info", batch=head)
     for op, head in ((0, None), (1, 0), (2, 0))
