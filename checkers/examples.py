@@ -422,15 +422,17 @@ checker idempotent-producer
     "producer-gap": _example(
         """
 checker idempotent-producer
-0  p7  append -> info               [1, ...]
-1  p7  append -> ok at 0            [2, 9]
-2  p0  poll from 0 -> 0:1, end 1    [90, 91] final
+0  p7  append -> ok at 0              [1, 2]
+1  p7  append -> info                 [3, ...]
+2  p7  append -> ok at 1              [4, 9]
+3  p0  poll from 0 -> 0:0 1:2, end 2  [90, 91] final
 """,
         """
 checker idempotent-producer
-0  p7  append -> info               [1, ...]
-1  p8  append -> ok at 0            [2, 9]
-2  p0  poll from 0 -> 0:1, end 1    [90, 91] final
+0  p7  append -> ok at 0              [1, 2]
+1  p7  append -> info                 [3, ...]
+2  p8  append -> ok at 1              [4, 9]
+3  p0  poll from 0 -> 0:0 1:2, end 2  [90, 91] final
 """,
     ),
     "high-watermark-regression": _example(

@@ -185,6 +185,15 @@ MATRIX: tuple[Row, ...] = (
         ),
     ),
     Row(
+        name="undecided for an idempotent producer",
+        applies=lambda case: case.is_undecided and case.id == "producer-gap",
+        judgement=Judgement.UNDECIDED,
+        rule=(
+            "a leader without a record of the producer accepts any sequence number, and what is recorded does not"
+            " show whether the leader that accepted the later record had one"
+        ),
+    ),
+    Row(
         name="undecided",
         applies=lambda case: case.is_undecided and case.id not in _NEVER_EXCUSED,
         judgement=Judgement.UNDECIDED,

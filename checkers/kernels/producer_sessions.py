@@ -9,7 +9,11 @@ A run whose producers are idempotent names the checker `idempotent-producer`. It
 is one session: one producer id and epoch, sequence numbers in the order of invocation, `fail` only for records
 that took no place. A client that continues with a new epoch after a timeout (KIP-360) is another process.
 
-A leader that lost what it knew of a producer accepts any sequence number. So a lawful flagged election excuses
+A leader that knows nothing of a producer accepts any sequence number. It may never have had a record of it: the
+requests with the first records were lost, or only a leader had them that an ordinary election deposed. So a gap is
+undecided unless a record that the session sent before it is in the log.
+
+A leader that lost what it knew of a producer knows nothing of it either. So a lawful flagged election excuses
 both if it was after the first record was sent, and before it is certain that the second one was in the log. What a
 leader lost it does not know later either, until it has a record of the session again. So an election before the
 missing record of a gap was sent counts too, if every record that the session had sent by then is gone. An
@@ -41,7 +45,16 @@ from checkers.kernels.evidence import Evidence, sentence
 from checkers.kernels.excuses import Excuses
 from checkers.kernels.facts import Facts
 from checkers.kernels.findings import Finding, finding
-from checkers.kernels.history import I64, INF_NS, INFO, OK_AT, Bools, PartitionHistory, lookup
+from checkers.kernels.history import (
+    ABSENT,
+    I64,
+    INF_NS,
+    INFO,
+    OK_AT,
+    Bools,
+    PartitionHistory,
+    lookup,
+)
 from checkers.kernels.judging import expectations_of
 from checkers.kernels.log_checkers import LOG_TABLES, elections_of, log_of, reader_of
 from checkers.kernels.lost_acked import FinalLog, final_log
@@ -89,7 +102,8 @@ def check_gaps(history: PartitionHistory, facts: Facts, final: FinalLog) -> Find
         final: What the final reads showed; they have to be complete.
 
     Returns:
-        `producer-gap`: `first` is the missing record, `second` the first later one that is in the log.
+        `producer-gap`: `first` is the missing record, `second` the first later one that is in the log, `third` the
+        last one that was sent before `first` and is in the log, ABSENT if none is.
     """
     if not final.is_complete or not history.record_trusted.all():
         # A record that cannot be read may be the missing one.
@@ -110,16 +124,18 @@ def check_gaps(history: PartitionHistory, facts: Facts, final: FinalLog) -> Find
     rows = np.flatnonzero(missing & (following < len(appends)))
     process = history.append_process[appends]
     rows = rows[process[rows] == process[following[rows]]]
+    before = np.maximum.accumulate(np.where(stays, np.arange(len(appends)), -1))[rows]
+    is_known = (before >= 0) & (process[before] == process[rows])
     if facts.places.start:
         # The missing record may have been below the log start, unless one that was sent before it is not.
-        before = np.maximum.accumulate(np.where(stays, np.arange(len(appends)), -1))[rows]
-        rows = rows[(before >= 0) & (process[before] == process[rows])]
+        rows, before, is_known = rows[is_known], before[is_known], is_known[is_known]
     first, second = appends[rows], appends[following[rows]]
     since_ns = _unknown_since(history, appends, stays)[rows]
     return finding(
         "producer-gap",
         history.append_op[first],
         second=history.append_op[second],
+        third=np.where(is_known, history.append_op[appends[before]], ABSENT),
         other=offset[second],
         since_ns=since_ns,
         gap_ns=history.append_inv[second] - history.append_inv[first],
@@ -194,6 +210,9 @@ def _judged(
     if len(rows):
         best = _best_outcome(found.take(rows), history, operations)
         outcome[rows] = np.minimum(outcome[rows], best)
+    if found.id == "producer-gap":
+        # The leader may never have had a record of the session.
+        outcome[(found.third == ABSENT) & (outcome == UNEXCUSED)] = UNDECIDED
     findings = []
     for result in (UNEXCUSED, EXCUSED, UNDECIDED):
         rows = np.flatnonzero(outcome == result)
@@ -312,6 +331,5 @@ def _in_the_log_by(found: Finding, history: PartitionHistory) -> tuple[I64, I64]
         last = np.minimum(last, first_ns[second])
     is_acked = history.append_status[second] != INFO
     by_ns = np.where(is_acked, history.append_res[second], last)
-    # At the start of the log nothing was before it, so its acknowledgement shows the gap.
-    may_return = is_acked & (found.id == "producer-gap") & (found.other > 0)
+    may_return = is_acked & (found.id == "producer-gap")
     return by_ns, np.where(may_return, np.maximum(by_ns, last_read_ns), by_ns)

@@ -10,6 +10,7 @@ from checkers.kernels.cut_partition import can_be_cut
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Judgement, Validity, Verdict
 from tests.anomalies.runs import Call, append, final_read, read, run, state
+from tests.anomalies.test_producer_anomalies import last_polls
 
 ALLOWED, EXCUSED, FORBIDDEN = Judgement.ALLOWED, Judgement.EXCUSED, Judgement.FORBIDDEN
 
@@ -199,9 +200,12 @@ def test_a_sparse_log_may_get_a_record_at_an_offset_that_a_poll_of_a_lost_log_sk
 def test_a_late_copy_may_have_brought_an_acknowledged_record_back_without_the_one_before(
     flagged: bool, judgement: Judgement
 ) -> None:
-    """Op 0 is gone. Op 1 of the same session was acknowledged at 1 before the election, and is there."""
-    unknown = Call(op=0, kind="append", process=7, inv=10, res=None, outcome="info")
-    calls = [unknown, replace(append(1, 1, at=12), process=7)]
-    calls += [replace(append(2, 0, at=40), process=8), *final_read(80, 2, 1)]
+    """Op 1 is gone. Op 2 of the same session was acknowledged before the election, and is there.
+
+    Another leader may have responded to the final poll that shows op 0.
+    """
+    unknown = Call(op=1, kind="append", process=7, inv=10, res=None, outcome="info")
+    calls = [replace(append(0, 0, at=8), process=7), unknown]
+    calls += [replace(append(2, 1, at=12), process=7), *last_polls(0, 2, epochs=(-1, -1))]
     verdict = judged(calls, elected(flagged=flagged), checkers=SESSIONS, **ELECTED)
     assert judgements(verdict)["producer-gap"] == judgement

@@ -64,24 +64,26 @@ class Sessions:
             )
             later = next(there, None)
             if later is not None:
+                before = self._before(op, places)
                 yield Instance(
                     id="producer-gap",
                     first=op,
                     second=later,
+                    third=before,
                     other=places[later],
-                    since_ns=self._unknown_since(op, places),
+                    since_ns=self._session(op)[-1 if before >= 0 else 0].inv,
                     gap_ns=self.appends[later].inv - call.inv,
                 )
 
-    def _unknown_since(self, op: int, places: dict[int, int]) -> int:
-        """Returns when the session began; if the log has what it sent before, when the append was sent."""
-        before = [
-            other
-            for other in self.appends.values()
-            if other.op <= op and other.process == self.appends[op].process
-        ]
-        is_known = any(one.op in places and one.op in self.losses.present for one in before)
-        return before[-1 if is_known else 0].inv
+    def _session(self, op: int) -> list[Call]:
+        """Returns what the session of an append sent up to it."""
+        process = self.appends[op].process
+        return [one for one in self.appends.values() if one.op <= op and one.process == process]
+
+    def _before(self, op: int, places: dict[int, int]) -> int:
+        """Returns the last append of the session before another one that is in the log, -1 if none is."""
+        there = (one.op for one in self._session(op) if one.op in places)
+        return max((one for one in there if one in self.losses.present), default=-1)
 
 
 @pytest.mark.parametrize("part", range(3))

@@ -39,6 +39,12 @@ ROWS: list[tuple[str, dict[str, Any], str, Judgement]] = [
     ("phantom-value", WEAK, "integrity", Judgement.FORBIDDEN),
     ("double-ownership", UNDECIDED, "undecided for a consumer group", Judgement.UNDECIDED),
     ("group-skipped-record", UNDECIDED, "undecided for a consumer group", Judgement.UNDECIDED),
+    (
+        "producer-gap",
+        UNDECIDED,
+        "undecided for an idempotent producer",
+        Judgement.UNDECIDED,
+    ),
     ("lost-acked-write", UNDECIDED, "undecided", Judgement.UNDECIDED),
     ("lost-acked-write", UNDECIDED | EXCUSED, "undecided", Judgement.UNDECIDED),
     ("out-of-sequence", UNDECIDED, "undecided", Judgement.UNDECIDED),
