@@ -45,6 +45,7 @@ class _Shown:
         seen_ns: when the first read of it completed; by_ns: when that read was true at the latest;
         stamp: the epoch on its batch, -1 if none;
         first_epoch, last_epoch: the smallest and largest leader epoch of a response that shows it, -1 if none.
+        read_ns: See `Claims`.
     """
 
     value: I64
@@ -54,6 +55,7 @@ class _Shown:
     stamp: I64
     first_epoch: I64
     last_epoch: I64
+    read_ns: I64
 
     def find(self, value: I64, offset: I64) -> tuple[I64, Bools]:
         """Returns the rows of pairs, and which of them are there."""
@@ -207,6 +209,7 @@ class ClaimReader:
             stamp=-smallest(-reads.stamp[order]),
             first_epoch=np.where(first == ANY_EPOCH, -1, first),
             last_epoch=-smallest(-epoch),
+            read_ns=-smallest(np.where(epoch < 0, -_at(calls.invoked_ns, row, -INF_NS), INF_NS)),
         )
 
     @cached_property
@@ -339,6 +342,7 @@ class ClaimReader:
                 from_ns=np.minimum(from_ns, by_ns),
                 by_ns=by_ns,
                 epoch=np.where(is_record, shown_epoch, _at(calls.epoch, row, -1)),
+                read_ns=_at(shown.read_ns, at, -INF_NS),
             ),
         )
 
@@ -383,8 +387,8 @@ class ClaimReader:
         # Without a high watermark that shows it, only the response does.
         shown_ns = np.where(known.is_written, claims.by_ns, claims.from_ns)
         at_ns = np.where(is_passed, passed_ns, shown_ns)
-        return Claims(
-            offset=claims.offset,
+        return replace(
+            claims,
             low_epoch=low,
             high_epoch=high,
             from_ns=at_ns,

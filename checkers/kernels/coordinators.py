@@ -209,4 +209,5 @@ def _claims(at_ns: I64) -> Claims:
         from_ns=at_ns,
         by_ns=at_ns,
         epoch=unknown,
+        read_ns=np.full(len(at_ns), -INF_NS),
     )

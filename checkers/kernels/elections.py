@@ -34,6 +34,11 @@ If the later record of the key was lost as well, nothing shows that the cleaner 
 another append of its key may be behind a record, no log certainly has the record, and it is undecided whether a
 flagged election of a replica with such a log lost it.
 
+If a read shows a record and began after an election, the election did not lose the record, or a replica responded
+that had not heard of the election: a deposed leader or a follower of one. A consumer that fetches ahead may also
+return the record. So an excused loss is undecided if all elections that may have lost the record are before such a
+read, unless the response has an older leader epoch, or the logs show that the elected replica lacked the record.
+
 A replica that does not know yet that it was elected may still follow an older leader, cut its log for it, and copy
 from it. What it has is what it had when it began to lead, so the older leader lost the rest.
 
@@ -175,11 +180,14 @@ class Claims(Records):
         from_ns: the moment before which it was not established, one row per record.
         epoch: a leader epoch in which it was established already, -1 if none is known.
         may_be_removed: whether a cleaner may have removed it, as a later record of its key permits.
+        read_ns: when the last read was invoked that shows it and whose leader epoch is not known, minus infinity
+            if there is none.
     """
 
     from_ns: I64
     epoch: I64
     may_be_removed: Bools | np.bool_ = np.False_
+    read_ns: I64
 
     @property
     def is_torn(self) -> Bools:
@@ -199,6 +207,7 @@ class Claims(Records):
             self,
             from_ns=np.where(abs(self.from_ns) < INF_NS, self.from_ns + from_ns, self.from_ns),
             by_ns=np.where(abs(self.by_ns) < INF_NS, self.by_ns + by_ns, self.by_ns),
+            read_ns=self.read_ns + from_ns,
         )
 
     def written_in(self, epoch: I64, rows: Bools) -> "Claims":
@@ -494,6 +503,8 @@ class Elections:
             outcome = self._outcome(event, records, is_certain=is_certain[rows])
             # The replica may have copied a log from which the record had been removed.
             is_unsure: Bools = has & records.may_be_removed
+            # Only a replica that has not heard of the election can show what the new leader lacked.
+            is_lost = is_certain[rows] | (records.high_epoch < event.leader_epoch)
             suspects.elected(
                 number,
                 _Concerned(
@@ -503,10 +514,13 @@ class Elections:
                     lacks=lacks,
                     has=has & ~is_unsure,
                     may_have=is_unsure,
+                    read_ns=np.where(lacks & is_lost, INF_NS, event.at_ns),
                 ),
                 may_restore=event.may_restore and not self.logs.has_all_changes,
             )
-        return suspects.fates()
+        # A record that is read after the other one was established is back.
+        counts = True if until is None else lost.read_ns <= until.by_ns
+        return suspects.fates(np.where(counts, lost.read_ns, -INF_NS))
 
     def _outcome(self, event: Election, lost: Claims, *, is_certain: Bools) -> I8:
         """Returns what an election means for records if it lost them."""
@@ -629,6 +643,8 @@ class _Concerned:
         is_certain: whether they were established before the election and not known to be gone.
         lacks, has: whether the elected replica certainly lacked, or had, the record; at most one of them.
         may_have: whether it had the record unless a cleaner had removed it.
+        read_ns: up to when a read may begin that shows the record although the election lost it; infinity if only
+            replicas that had not heard of the election can have shown it since.
     """
 
     rows: I64
@@ -637,6 +653,7 @@ class _Concerned:
     lacks: Bools
     has: Bools
     may_have: Bools
+    read_ns: I64
 
 
 def _perhaps_lost(gap: Gap, lost: Claims, until: Claims | None) -> _Concerned:
@@ -658,6 +675,7 @@ def _perhaps_lost(gap: Gap, lost: Claims, until: Claims | None) -> _Concerned:
         lacks=nothing,
         has=nothing,
         may_have=nothing,
+        read_ns=np.full(len(rows), INF_NS),
     )
 
 
@@ -672,6 +690,7 @@ class _Suspects:
         self._may_be_there = np.ones(count, dtype=np.bool_)
         self._may_mean = np.zeros((3, count), dtype=np.bool_)
         self._first = np.full(count, _NOT_LOST, dtype=np.int64)
+        self._read_ns = np.full(count, -INF_NS, dtype=np.int64)
 
     def elected(self, number: int, records: _Concerned, *, may_restore: bool) -> None:
         """Takes the next election.
@@ -688,18 +707,25 @@ class _Suspects:
         losing = rows[may_lose]
         self._may_mean[records.outcome[may_lose], losing] = True
         self._first[losing[self._first[losing] == _NOT_LOST]] = number
+        self._read_ns[losing] = np.maximum(self._read_ns[losing], records.read_ns[may_lose])
         self._may_be_there[rows[records.lacks & records.is_certain]] = False
         self._may_be_there[rows[records.has | (~records.lacks & may_restore)]] = True
         there = rows[records.has & records.is_certain]
         self._may_mean[:, there] = False
         self._first[there] = _NOT_LOST
+        self._read_ns[there] = -INF_NS
 
-    def fates(self) -> Fates:
-        """Returns the fates of records that are gone after the last election."""
+    def fates(self, read_ns: I64) -> Fates:
+        """Returns the fates of records that are gone after the last election.
+
+        Args:
+            read_ns: When the last read of each was invoked whose leader epoch is not known.
+        """
         may_mean = self._may_mean
         outcome = np.full(len(self._first), UNDECIDED, dtype=np.int8)
         outcome[~may_mean[UNDECIDED] & ~may_mean[EXCUSED]] = UNEXCUSED
-        outcome[may_mean[EXCUSED] & ~may_mean[UNDECIDED] & ~may_mean[UNEXCUSED]] = EXCUSED
+        is_excused = may_mean[EXCUSED] & ~may_mean[UNDECIDED] & ~may_mean[UNEXCUSED]
+        outcome[is_excused & (read_ns <= self._read_ns)] = EXCUSED
         return Fates(outcome=outcome, election=np.maximum(self._first, -1))
 
 

@@ -151,6 +151,7 @@ class Excuses:
                 may_be_removed=self._reader.may_be_removed(
                     np.full(len(places), history.append_op[append])
                 ),
+                read_ns=np.full(len(places), -INF_NS),
             )
             fates = self._elections.fates(claims)
             lost = fates.outcome[(fates.election >= 0) | (fates.outcome > UNEXCUSED)]
@@ -170,6 +171,7 @@ class Excuses:
             from_ns=self._history.append_inv[appends],
             by_ns=self._history.append_res[appends],
             epoch=nothing,
+            read_ns=np.full(len(appends), -INF_NS),
         )
         return self._elections.fates(claims).outcome.astype(np.int64)
 

@@ -26,6 +26,7 @@ def claims(**columns: list[int]) -> Claims:
         "from_ns": -FOREVER_NS,
         "by_ns": FOREVER_NS,
         "epoch": -1,
+        "read_ns": -FOREVER_NS,
     }
     values = {name: np.full(count, value, dtype=np.int64) for name, value in unknown.items()}
     return Claims(**(values | {name: ints(*column) for name, column in columns.items()}))

@@ -208,6 +208,84 @@ def test_a_response_of_a_later_epoch_shows_which_elections_kept_the_record(
     assert judgements(verdict, "visible-regress") == {judgement: 1}
 
 
+FLAGGED_AT_100 = [state(-20, 1, [1, 2], epoch=0), state(100, 3, [3], epoch=1, flagged=True)]
+
+
+@pytest.mark.parametrize(
+    ("invoked", "epoch", "judgement"),
+    [
+        (100, -1, EXCUSED),
+        (101, -1, UNDECIDED),
+        (10**6, -1, UNDECIDED),
+        # Only the deposed leader can have responded in epoch 0, and only the new one in epoch 1.
+        (10**6, 0, EXCUSED),
+        (10**6, 1, FORBIDDEN),
+    ],
+)
+def test_a_record_that_is_read_after_the_flagged_election_may_not_have_been_lost_by_it(
+    invoked: int, epoch: int, judgement: Judgement
+) -> None:
+    """Op 1 is read again after the election at 100, and gone at the end."""
+    shown = replace(read(5, invoked, 1, start=1), epoch=epoch)
+    calls = [*FIRST_TWO, shown, *final_read(10, 0, at=2 * 10**6)]
+    verdict = judged(calls, FLAGGED_AT_100)
+    assert judgements(verdict, "lost-acked-write") == {judgement: 1}
+    assert judgements(verdict, "visible-regress") == {judgement: 1}
+    # The election that began after the read may have lost the record.
+    later = state(10**6 + 10, 2, [2], epoch=2, flagged=True)
+    verdict = judged(calls, [*FLAGGED_AT_100, later])
+    assert judgements(verdict, "lost-acked-write") == {EXCUSED: 1}
+
+
+@pytest.mark.parametrize(
+    ("end", "judgement"),
+    [(1, EXCUSED), (2, UNDECIDED)],
+)
+def test_logs_that_were_looked_at_show_that_the_read_after_the_election_was_of_an_older_log(
+    end: int, judgement: Judgement
+) -> None:
+    """Broker 3 had one record, or two, when its log was looked at for the first time after its election."""
+    looks = [
+        leads(50, 1, 2, hw=2, epoch=0, cause="observed"),
+        replica(50, 3, 1, hw=1, cause="observed"),
+        leads(150, 3, end, hw=end, epoch=1, cause="observed"),
+        leads(10**6 + 10, 3, 1, hw=1, epoch=1, cause="observed"),
+    ]
+    verdict = judged(
+        [*FIRST_TWO, read(5, 10**6, 1, start=1), *final_read(10, 0, at=2 * 10**6)],
+        FLAGGED_AT_100,
+        replicas=looks,
+    )
+    assert judgements(verdict, "lost-acked-write") == {judgement: 1}
+
+
+@pytest.mark.parametrize(
+    ("read_at", "judgement"), [(150, UNDECIDED), (250, EXCUSED), (90, EXCUSED)]
+)
+def test_a_record_that_is_read_before_another_one_takes_its_offset_may_have_been_there_still(
+    read_at: int, judgement: Judgement
+) -> None:
+    """Op 2 is acknowledged at 200, at the offset that op 1 had before the election at 100."""
+    verdict = judged(
+        [*FIRST_TWO, append(2, 1, at=200), read(5, read_at, 1, start=1), *final_read(10, 0)],
+        FLAGGED_AT_100,
+    )
+    assert judgements(verdict, "offset-reused") == {judgement: 1}
+
+
+@pytest.mark.parametrize(
+    ("invoked", "judgement"),
+    [(90, EXCUSED), (91, UNDECIDED), (110, UNDECIDED), (111, UNDECIDED)],
+)
+def test_a_read_near_the_flagged_election_may_have_begun_after_it_if_clocks_differ(
+    invoked: int, judgement: Judgement
+) -> None:
+    calls = [*FIRST_TWO, read(5, invoked, 1, start=1), *final_read(10, 0)]
+    tables = run(calls, states=FLAGGED_AT_100)
+    verdict = judge_run(tables, replace(CONTEXT, clock_error_ns=10))
+    assert judgements(verdict, "lost-acked-write") == {judgement: 1}
+
+
 @pytest.mark.parametrize(
     ("epoch", "was_in_isr", "judgement"),
     [(-1, False, UNDECIDED), (0, False, UNDECIDED), (1, False, FORBIDDEN), (-1, True, FORBIDDEN)],

@@ -28,6 +28,7 @@ class Claim:
     from_ns: int
     by_ns: int
     epoch: int
+    read_ns: int
 
 
 class NaiveClaims:
@@ -68,6 +69,7 @@ class NaiveClaims:
                 from_ns=min(since, by),
                 by_ns=by,
                 epoch=epoch,
+                read_ns=-INF_NS,
             )
         append = self.calls.get(value)
         append = append if append is not None and append.kind == "append" else None
@@ -100,6 +102,7 @@ class NaiveClaims:
             from_ns=min(since, by),
             by_ns=by,
             epoch=pick(epochs, default=-1),
+            read_ns=max((c.inv for c in readers if self.epoch(c) < 0), default=-INF_NS),
         )
 
 

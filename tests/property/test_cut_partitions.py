@@ -16,9 +16,11 @@ from checkers.kernels.compose import judge_partition
 from checkers.kernels.cut_partition import can_be_cut
 from checkers.kernels.validation import check_partition, partition_names
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
+from harness.contracts.verdict import Judgement
 from harness.errors import HistoryError
 from harness.runs.judge import stored_context
 from tests.anomalies.example_histories import Example
+from tests.anomalies.runs import append, final_read, read, run, state
 from tests.property.brute_force import (
     Call,
     ends_table,
@@ -153,6 +155,20 @@ def test_runs_with_elections_and_logs_of_replicas() -> None:
         checkers = tuple(name for name in context.checkers if name in CAN_BE_CUT)
         context = replace(context, checkers=checkers)
         assert differences(tables, context, random.Random(seed)) == [], seed
+
+
+@pytest.mark.parametrize("read_at", [90, 1000])
+def test_a_read_of_a_lost_record_in_another_piece_counts(read_at: int) -> None:
+    """The only election that may have lost op 1 is at 100; a read shows op 1 before it or after it."""
+    calls = [append(0, 0, at=1), append(1, 1, at=3), read(4, 20, 0, 1), read(5, read_at, 0, 1)]
+    states = [state(0, 1, [1, 2], epoch=0), state(100, 3, [3], epoch=1, flagged=True)]
+    tables = run([*calls, *final_read(10, 0, at=2000)], states=states)
+    context = RunContext(elr_on=False, unclean_election_enabled=True, acked_during_faults_min=0)
+    expected = Judgement.EXCUSED if read_at == 90 else Judgement.UNDECIDED
+    for number in range(10):
+        assert differences(tables, context, random.Random(number)) == []
+    lost = [a for a in judged_as_a_whole(tables, context).anomalies if a.id == "lost-acked-write"]
+    assert [anomaly.judgement for anomaly in lost] == [expected]
 
 
 @pytest.mark.parametrize("identifier", EXAMPLES)

@@ -29,6 +29,7 @@ class Claim:
     from_ns: int
     by_ns: int
     epoch: int
+    read_ns: int = -INF_NS
 
     @property
     def is_torn(self) -> bool:
@@ -72,6 +73,10 @@ class Unrecorded:
         if until is None or self.since_ns <= until.by_ns:
             return in_time
         return in_time and self.epochs[0] <= max(until.epoch, until.low_epoch)
+
+
+Course = tuple[Event | Unrecorded, int, int]
+"""What lost a record, what that means, and up to when a read of it may have begun."""
 
 
 class NaiveElections:
@@ -170,20 +175,23 @@ class NaiveElections:
     ) -> tuple[int, int]:
         """Follows every possible course of events; None is that the record is still there."""
         low, high = epochs
-        courses: set[tuple[Event | Unrecorded, int] | None] = {None}
+        courses: set[Course | None] = {None}
         for event in self.events:
             if isinstance(event, Unrecorded):
                 if event.may_concern(lost, until, low):
                     # What was there may be lost then, what was lost may be back.
-                    courses |= {course or (event, UNDECIDED) for course in courses} | {None}
+                    courses |= {course or (event, UNDECIDED, INF_NS) for course in courses} | {None}
                 continue
             may_concern, certainly = self._concerns(event, lost, until, low)
             if not may_concern:
                 continue
             has, lacks = self._state(event, lost, low, high)
-            after: set[tuple[Event | Unrecorded, int] | None] = set()
+            # If it certainly lost the record, any read since then is one of an older log.
+            is_known = lacks and (certainly or high < event.epoch)
+            read_ns = INF_NS if is_known else event.at_ns
+            after: set[Course | None] = set()
             for course in courses:
-                lost_now = course or (event, self._outcome(event, lost, certainly))
+                lost_now = course or (event, self._outcome(event, lost, certainly), read_ns)
                 if has:
                     after |= {None}
                 elif lacks:
@@ -196,8 +204,11 @@ class NaiveElections:
                     after |= {course}
             courses = after
         losses = sorted((c for c in courses if c), key=lambda c: self.events.index(c[0]))
-        outcomes = {outcome for _, outcome in losses} or {UNEXCUSED}
+        outcomes = {outcome for _, outcome, _ in losses} or {UNEXCUSED}
         outcome = outcomes.pop() if len(outcomes) == 1 else UNDECIDED
+        counts = until is None or lost.read_ns <= until.by_ns
+        if outcome == EXCUSED and counts and lost.read_ns > max(at_ns for *_, at_ns in losses):
+            outcome = UNDECIDED
         return outcome, losses[0][0].number if losses else NONE
 
     def _state(self, event: Event, lost: Claim, low: int, high: int) -> tuple[bool, bool]:
@@ -252,8 +263,11 @@ def fate_by_clocks(
     """Returns the fate if it is the same whatever the clocks of clients show too late or too early."""
     fates = [naive.fate(lost, until)]
     if error:
-        earliest = replace(lost, from_ns=lost.from_ns - error, by_ns=lost.by_ns + error)
-        latest = replace(lost, from_ns=lost.from_ns + error, by_ns=lost.by_ns + error)
+        lost = replace(lost, by_ns=lost.by_ns + error)
+        earliest, latest = (
+            replace(lost, from_ns=lost.from_ns + ns, read_ns=lost.read_ns + ns)
+            for ns in (-error, error)
+        )
         last = until and replace(until, from_ns=until.from_ns - error, by_ns=until.by_ns + error)
         first = until and replace(until, from_ns=until.from_ns - error, by_ns=until.by_ns - error)
         fates += [naive.fate(earliest, last), naive.fate(latest, first)]
@@ -346,11 +360,12 @@ def random_claim(rng: random.Random) -> Claim:
         from_ns=from_ns,
         by_ns=by_ns,
         epoch=rng.choice((-1, rng.randint(0, 6))),
+        read_ns=rng.choice((-INF_NS, from_ns, rng.randint(0, 40))),
     )
 
 
 def columns(claims: list[Claim]) -> Claims:
-    names = ("offset", "low_epoch", "high_epoch", "from_ns", "by_ns", "epoch")
+    names = ("offset", "low_epoch", "high_epoch", "from_ns", "by_ns", "epoch", "read_ns")
     return Claims(
         **{name: np.array([getattr(c, name) for c in claims], dtype=np.int64) for name in names}
     )

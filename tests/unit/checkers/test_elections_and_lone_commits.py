@@ -7,6 +7,7 @@ import pytest
 
 from checkers.kernels.compose import judge_run
 from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Elections
+from checkers.kernels.history import INF_NS
 from checkers.kernels.replica_logs import ANY_EPOCH
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement
@@ -168,6 +169,7 @@ def outcome_alone(
         from_ns=np.array([established_ns]),
         by_ns=np.array([established_ns]),
         epoch=number,
+        read_ns=np.array([-INF_NS]),
     )
     return int(elections.fates(claim).outcome[0])
 
@@ -230,6 +232,7 @@ def test_it_is_undecided_if_the_isr_shrank_while_the_record_was_being_establishe
             from_ns=number + from_ns,
             by_ns=number + by_ns,
             epoch=number,
+            read_ns=number - INF_NS,
         )
         return int(elections.fates(claim).outcome[0])
 

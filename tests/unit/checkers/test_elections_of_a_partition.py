@@ -16,6 +16,7 @@ from checkers.kernels.elections import (
     Elections,
     Fates,
 )
+from checkers.kernels.history import INF_NS
 from checkers.kernels.replica_logs import ANY_EPOCH
 from harness.contracts.verdict import Judgement
 from tests.anomalies.claims import claim, elections_of
@@ -89,6 +90,7 @@ def claims(*from_ns: int) -> Claims:
         from_ns=times,
         by_ns=times,
         epoch=unknown,
+        read_ns=np.full(len(from_ns), -INF_NS),
     )
 
 
