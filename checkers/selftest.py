@@ -117,7 +117,7 @@ def _try(plant: Plant, sound: list[tuple[Tables, Verdict]], context: RunContext)
             reason = reason or f"it is not reported beside {', '.join(others)}, which the run has"
             continue
         for share in SHARES if plant.needs_operations else SHARES[:1]:
-            copy = Copy(tables, share=share)
+            copy = Copy(tables, share=share, clock_error_ns=context.clock_error_ns)
             try:
                 plant.change(copy)
             except CannotPlantError as cannot:

@@ -24,8 +24,10 @@ class Copy:
     Args:
         tables: The partition's rows of the partitioned tables, and all rows of the others; a missing one is empty.
         share: Which one of several rows that would do is chosen: the one behind this share of them.
+        clock_error_ns: Largest difference between two clocks of the run.
 
     Attributes:
+        clock_error_ns: See the argument.
         operations: Rows by op_index.
         records: Rows of the records that each poll returned, in the order of the response.
         ends: Rows of the log ends that each operation received.
@@ -33,7 +35,10 @@ class Copy:
             `replica_batches`.
     """
 
-    def __init__(self, tables: Mapping[str, pa.Table], *, share: float = 0.5) -> None:
+    def __init__(
+        self, tables: Mapping[str, pa.Table], *, share: float = 0.5, clock_error_ns: int = 0
+    ) -> None:
+        self.clock_error_ns = clock_error_ns
         self._tables = tables
         self._share = share
         self.operations: dict[int, Row] = {row["op_index"]: row for row in self._rows("operations")}

@@ -7,7 +7,7 @@ from checkers.planting.copy import Copy, Row, forget, swap
 
 
 def _sent_in_order(copy: Copy) -> Iterator[tuple[Row, Row]]:
-    """Yields two appends that a process sent one after the other, if they are in that order in the log."""
+    """Yields two successive appends of a process that are in that order in the log."""
     of_process: dict[int, list[Row]] = {}
     for append in sorted(copy.acked(), key=lambda row: int(row["op_index"])):
         of_process.setdefault(append["process"], []).append(append)
@@ -17,6 +17,22 @@ def _sent_in_order(copy: Copy) -> Iterator[tuple[Row, Row]]:
 
 def _swap_sends(copy: Copy) -> None:
     swap(copy, *copy.some(list(_sent_in_order(copy)), "two acknowledged appends of one process"))
+
+
+def _swap_separate_sends(copy: Copy) -> None:
+    """Swaps two appends that were not in flight together; otherwise it would be a `reordered-send`."""
+    separate = [
+        (first, second)
+        for first, second in _sent_in_order(copy)
+        if first["completed_ns"] + copy.clock_error_ns < second["invoked_ns"]
+    ]
+    swap(
+        copy,
+        *copy.some(
+            separate,
+            "two acknowledged appends of one process of which the second began after the first was acknowledged",
+        ),
+    )
 
 
 def _reorder(copy: Copy) -> None:
@@ -50,7 +66,11 @@ def _tear(copy: Copy) -> None:
 OF_SESSIONS = frozenset({"out-of-sequence", "producer-gap"})
 """What is judged only if the run declares that its producers are idempotent."""
 CHANGES: tuple[tuple[str, str, Callable[[Copy], object]], ...] = (
-    ("nonmonotonic-send", "two appends of one process change places", _swap_sends),
+    (
+        "nonmonotonic-send",
+        "two appends of one process, sent one after the other, change places",
+        _swap_separate_sends,
+    ),
     ("reordered-send", "two appends that were in flight together change places", _reorder),
     ("out-of-sequence", "two records of one session change places", _swap_sends),
     (

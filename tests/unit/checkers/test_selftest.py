@@ -14,7 +14,7 @@ from checkers.planting.records import OF_HOLES
 from checkers.planting.sessions import OF_SESSIONS
 from checkers.planting.table import UNPLANTED
 from checkers.planting.transactions import CHANGES
-from checkers.selftest import Outcome, self_test
+from checkers.selftest import Outcome, PlantResult, self_test
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement, Verdict
 from harness.errors import UsageError
@@ -234,3 +234,40 @@ def test_nothing_is_planted_into_an_invalid_run() -> None:
     }
     with pytest.raises(UsageError, match="name another run"):
         list(self_test(tables, RunContext(checkers=("linearizability", "lost-acked"))))
+
+
+def _nonmonotonic(calls: list[Call], context: RunContext) -> PlantResult:
+    tables = {
+        "operations": operations_table(calls),
+        "records_read": records_table(calls),
+        "end_offsets_seen": ends_table(calls),
+    }
+    results = self_test(tables, context)
+    return next(one for one in results if one.anomaly == "nonmonotonic-send")
+
+
+def test_sends_in_flight_together_are_no_nonmonotonic_send() -> None:
+    together = [
+        Call(op=0, kind="append", process=0, inv=1, res=5, offset=0),
+        Call(op=1, kind="append", process=0, inv=2, res=6, offset=1),
+    ]
+    later = Call(op=2, kind="append", process=0, inv=9, res=12, offset=2)
+    values = (0, 1, 2)
+
+    def read(count: int) -> Call:
+        records = tuple(enumerate(values[:count]))
+        return Call(
+            op=3, kind="poll", process=1, inv=20, res=21, position=0, records=records, end=count,
+            final=True,
+        )  # fmt: skip
+
+    context = RunContext(checkers=("linearizability", "lost-acked"), final_phase_complete=True)
+    result = _nonmonotonic([*together, read(2)], context)
+    assert result.outcome is Outcome.NOT_PLANTED
+    assert result.detail.endswith("the second began after the first was acknowledged")
+    with_later = [*together, later, read(3)]
+    assert _nonmonotonic(with_later, context).outcome is Outcome.FOUND
+    # The second append of the pair is acknowledged at 6, and the later one begins at 9.
+    for error_ns, outcome in ((2, Outcome.FOUND), (3, Outcome.NOT_PLANTED)):
+        inexact = replace(context, clock_error_ns=error_ns)
+        assert _nonmonotonic(with_later, inexact).outcome is outcome
