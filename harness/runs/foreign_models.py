@@ -12,9 +12,9 @@ Jepsen records an operation as function and value; a model wants the arguments a
 
 Operations that are lines of kind `operation`, and those of any other model, are passed on as they are.
 
-An `ok` completion repeats the value and the key of its invocation, except for the result of a read. It may have
-nil or true instead of a value. Anything else is bad input: the history does not show which of the two took effect.
-For `add` and `remove` of a set, true and false are the result: whether it changed the set.
+A completion repeats the value and the key of its invocation, except for the result of a read. It may have nil
+instead of a value, and what else `states_no_value` names; one that is `fail` or `info` may lack the key. Anything else is bad input: the history does not show which of the two took effect. For `add` and `remove` of a set,
+true and false are the result: whether it changed the set.
 """
 
 from bisect import bisect_right
@@ -32,7 +32,7 @@ from checkers.models.values import frozen
 from harness.contracts.verdict import Validity, Verdict
 from harness.errors import HistoryError, UsageError
 from harness.history.foreign.edn_values import to_edn
-from harness.history.foreign.events import FAIL, INFO, OK, RecordedOperation, shown
+from harness.history.foreign.events import FAIL, INFO, OK, RecordedOperation, shown, states_no_value
 from harness.history.foreign.read import ForeignHistory
 from harness.runs.foreign_clocks import at_best_without_order, hides_order
 from harness.runs.foreign_guess import is_keyed, is_pair, model_shown_by
@@ -358,9 +358,9 @@ def _register(one: RecordedOperation) -> Operation:
 
 def _keyed_register(one: RecordedOperation) -> Operation:
     key, value = _pair(one.argument)
-    result = None
-    if one.outcome == OK:
-        completed_key, result = _pair(one.result)
+    result = one.result
+    if one.outcome == OK or is_pair(result):
+        completed_key, result = _pair(result)
         _require_key(one, key, completed_key)
     plain = _register(replace(one, argument=value, result=result))
     if plain.function == "read":
@@ -371,9 +371,12 @@ def _keyed_register(one: RecordedOperation) -> Operation:
 
 
 def _key_value(one: RecordedOperation) -> Operation:
-    if "key" not in one.extra:
+    completed = one.extra
+    if one.outcome != OK and completed.get("key") is None:
+        completed = one.invoked_extra
+    if "key" not in completed:
         raise _UnfitError("the operation has no :key")
-    key = one.extra["key"]
+    key = completed["key"]
     _require_key(one, one.invoked_extra.get("key", key), key)
     if one.function == "get":
         return _operation(one, "get", key, one.result)
@@ -399,11 +402,9 @@ def _set(one: RecordedOperation) -> Operation:
 
 
 def _require_same(one: RecordedOperation) -> None:
-    """Refuses an ok operation that completes with another value than it was invoked with."""
-    is_repeated = (
-        one.result is None or one.result is True or frozen(one.result) == frozen(one.argument)
-    )
-    if one.outcome == OK and not is_repeated:
+    """Refuses an operation that completes with another value than it was invoked with."""
+    is_repeated = states_no_value(one) or frozen(one.result) == frozen(one.argument)
+    if not is_repeated:
         raise _ContradictionError(
             f"process {one.process} completes {one.function} {shown(one.result)}, but it invoked {one.function}"
             f" {shown(one.argument)} on line {one.line}"

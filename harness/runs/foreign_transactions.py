@@ -22,7 +22,14 @@ from harness.contracts.checker import CheckerReport
 from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
 from harness.errors import HistoryError
 from harness.history.foreign.edn_values import to_edn
-from harness.history.foreign.events import OK, RecordedOperation, is_integer, name_of, shown
+from harness.history.foreign.events import (
+    OK,
+    RecordedOperation,
+    is_integer,
+    name_of,
+    shown,
+    states_no_value,
+)
 from harness.history.foreign.read import ForeignHistory
 from harness.runs.foreign_clocks import at_best_without_order, hides_order
 
@@ -82,10 +89,9 @@ def _transaction(history: ForeignHistory, number: int, one: RecordedOperation) -
             f"{history.path}, line {one.completion_line}: {shown(value)} is no list of appends and reads"
         )
     ops = tuple(_micro(history, one, micro, is_ok) for micro in value)
-    if (
-        is_ok
-        and one.argument is not None
-        and frozen(_without_results(one.argument)) != frozen(_without_results(value))
+    states_nothing = one.argument is None or (not is_ok and states_no_value(one))
+    if not states_nothing and (
+        frozen(_without_results(one.argument)) != frozen(_without_results(one.result))
     ):
         raise HistoryError(
             f"{history.path}, line {one.completion_line}: the appends and reads differ from those that process"

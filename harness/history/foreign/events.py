@@ -120,6 +120,19 @@ def is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def states_no_value(one: RecordedOperation) -> bool:
+    """Returns whether a completion has something else in the place of the value of its invocation.
+
+    That is nil; with `ok` true, with `fail` false. Old versions of Jepsen have `:timed-out` there if the operation
+    did not succeed.
+    """
+    if one.result is None:
+        return True
+    if one.outcome != OK and one.result == Keyword("timed-out"):
+        return True
+    return one.result is {OK: True, FAIL: False}.get(one.outcome)
+
+
 def events_of_forms(forms: Iterable[Form], problems: Problems) -> Iterator[Event]:
     """Returns the events of EDN forms: maps, possibly tagged, with the keys of Jepsen's operations."""
     for form in forms:

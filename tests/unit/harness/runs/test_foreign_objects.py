@@ -355,6 +355,15 @@ A_KEY = [("write", "[:a 1]", "ok", "[:a 1]"), ("read", "[:a nil]", "ok", "[:a 1]
         ([store("append", "k", '"a"', '"b"')], "line 2: process 0 completes append"),
         ([("enqueue", "1", "ok", "2")], "line 2: process 0 completes enqueue 2, but it invoked"),
         ([("add", "1", "ok", "2")], "line 2: process 0 completes add 2, but it invoked add 1"),
+        ([READ_0, ("write", "1", "info", "2")], "line 4: process 1 completes write 2, but it"),
+        ([READ_0, ("write", "1", "info", "false")], "line 4: process 1 completes write false, but"),
+        ([READ_0, ("write", "1", "fail", "true")], "line 4: process 1 completes write true, but"),
+        ([READ_0, ("write", "1", "ok", ":timed-out")], "line 4: process 1 completes write :timed"),
+        ([("enqueue", "1", "fail", "2")], "line 2: process 0 completes enqueue 2, but it invoked"),
+        ([*A_KEY, ("write", "[:a 2]", "info", "[:a 3]")], "line 6: process 2 completes write 3"),
+        ([*A_KEY, ("write", "[:a 2]", "info", "[:b 2]")], "line 6: process 2 completes write of"),
+        ([*A_KEY, ("write", "[:a 2]", "fail", "3")], "line 6: process 2 completes write 3"),
+        ([*A_KEY, ("read", "[:a nil]", "info", "[:b nil]")], "line 6: process 2 completes read of"),
     ],
 )
 def test_a_completion_with_another_value_or_key_is_bad_input(judge, calls, sentence):
@@ -366,6 +375,21 @@ def test_a_completion_with_another_key_of_a_store_is_bad_input(judge):
     first, second = edn(store("put", "k", "1", "1")).splitlines()
     got = edn(store("get", "k", "nil", "1")).replace(":process 0", ":process 1")
     assert judge(f"{first}\n{second}\n{got}")[0] == "valid"
+    for outcome in ("fail", "info"):
+        third, fourth = (
+            edn(store("put", "k", "2", "nil"))
+            .replace(":process 0", ":process 2")
+            .replace(":ok", f":{outcome}")
+            .splitlines()
+        )
+        for ended in (
+            fourth,
+            fourth.replace(':key "k"', ":key nil"),
+            fourth.replace(' :key "k"', ""),
+        ):
+            assert judge(f"{first}\n{second}\n{got}\n{third}\n{ended}")[0] == "valid"
+        with pytest.raises(HistoryError, match='line 6: process 2 completes put of the key "j"'):
+            judge("\n".join([first, second, got, third, fourth.replace('"k"', '"j"')]))
     changed = second.replace(':key "k"', ':key "j"')
     with pytest.raises(HistoryError, match=r'line 2: .*of the key "j", but it invoked it of the'):
         judge(f"{first}\n{changed}")
@@ -376,7 +400,17 @@ def test_a_completion_with_another_key_of_a_store_is_bad_input(judge):
     [
         [("write", "1", "ok", "nil"), ("read", "nil", "ok", "1")],
         [("write", "1", "ok", "true"), ("read", "nil", "ok", "1")],
-        [("write", "1", "info", "2"), ("read", "nil", "ok", "1")],
+        [("write", "1", "info", "nil"), ("read", "nil", "ok", "1")],
+        [("write", "1", "info", ":timed-out"), ("read", "nil", "ok", "1")],
+        [("write", "1", "ok", "1"), ("write", "2", "fail", "2"), ("read", "nil", "ok", "1")],
+        [("read", "nil", "info", "7"), ("write", "1", "ok", "1"), ("read", "nil", "ok", "1")],
+        [*A_KEY, ("write", "[:a 2]", "info", "nil"), ("read", "[:a nil]", "ok", "[:a 2]")],
+        [*A_KEY, ("write", "[:a 2]", "info", "[:a nil]"), ("read", "[:a nil]", "ok", "[:a 2]")],
+        [
+            *A_KEY,
+            ("read", "[:a nil]", "info", "[:a 7]"),
+            ("read", "[:a nil]", "fail", ":timed-out"),
+        ],
         [("write", "1", "ok", "1"), ("cas", "[2 1]", "fail", "false"), ("read", "nil", "ok", "1")],
         [("write", "1", "ok", "1"), ("cas", "[1 2]", "ok", "(1 2)"), ("read", "nil", "ok", "2")],
         [("enqueue", "1", "ok", "nil"), ("dequeue", "nil", "ok", "1")],
@@ -401,15 +435,20 @@ def test_a_completion_need_not_repeat_the_value(judge, calls):
         ("[[:append :x 9] [:r :y [1]] [:r :x [1 9]]]", False),
     ],
 )
-def test_a_transaction_completes_with_its_own_appends_and_reads(judge, done, is_same):
+@pytest.mark.parametrize("outcome", ["ok", "fail", "info"])
+def test_a_transaction_completes_with_its_own_appends_and_reads(judge, done, is_same, outcome):
     text = SKEW + (
         "{:process 2 :type :invoke :f :txn :value [[:append :x 9] [:r :y nil]]}\n"
-        f"{{:process 2 :type :ok :f :txn :value {done}}}"
+        f"{{:process 2 :type :{outcome} :f :txn :value {done}}}"
     )
     if is_same:
         assert judge(text, promise="read-committed")[0] == "valid"
         without = text.replace(" :value [[:append :x 9] [:r :y nil]]", "")
-        assert judge(without, promise="read-committed")[0] == "valid"
+        if outcome == "ok":
+            assert judge(without, promise="read-committed")[0] == "valid"
+        else:
+            timed_out = text.replace(done, ":timed-out")
+            assert judge(timed_out, promise="read-committed")[0] == "valid"
         return
     with pytest.raises(HistoryError) as caught:
         judge(text)
