@@ -8,13 +8,33 @@ from typing import TYPE_CHECKING, Any
 from harness.cli.output import print_json, show
 from harness.cli.progress import StandardErrorProgress
 from harness.cli.runs import EXIT_CODE_OF
+from harness.errors import UsageError
 from results.text import plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from harness.history.foreign.read import ForeignHistory
+
 ORDER_SHOWN = 8
 """Operations of the longest order that are shown; `--json` has them all."""
+
+
+def _refuse_unfit(options: argparse.Namespace, path: Path, history: "ForeignHistory") -> None:
+    """Refuses options that mean nothing for what a file is about."""
+    from harness.history.foreign.read import Workload
+
+    judged_as = history.declaration.model or history.workload
+    for option, workload, what, judged in (
+        ("promise", Workload.LIST_APPEND, "an isolation level", "list-append"),
+        ("initial", Workload.MODEL, "an initial value", "models"),
+        ("time_limit", Workload.MODEL, "a time limit", "models"),
+    ):
+        if getattr(options, option) is not None and history.workload != workload:
+            raise UsageError(
+                f"{what} can be stated for {judged} only, and {path} is judged as {judged_as}; leave out"
+                f" --{option.replace('_', '-')}"
+            )
 
 
 def check_file(options: argparse.Namespace, path: Path, *, acks: int | None) -> int:
@@ -26,7 +46,12 @@ def check_file(options: argparse.Namespace, path: Path, *, acks: int | None) -> 
         options: Of the command.
         path: The file.
         acks: What producers requested, if the user states it.
+
+    Raises:
+        UsageError: An option is not for what the file is about.
+        HistoryError: The file cannot be read, or is not a history.
     """
+    from checkers.kernels.transactions.isolation import require_level
     from harness.history.foreign.edn import read_one
     from harness.history.foreign.read import Format, Stated, read_history
     from harness.runs.foreign import JudgeOptions, foreign_summary, judge_foreign
@@ -41,6 +66,8 @@ def check_file(options: argparse.Namespace, path: Path, *, acks: int | None) -> 
         ),
         promise=options.promise or "",
     )
+    if options.promise is not None:
+        require_level(options.promise)
     with StandardErrorProgress(quiet=options.quiet) as progress:
         progress.message(f"reading {path}")
         history = read_history(
@@ -55,6 +82,7 @@ def check_file(options: argparse.Namespace, path: Path, *, acks: int | None) -> 
                 log_start_offset=options.log_start_offset,
             ),
         )
+        _refuse_unfit(options, path, history)
         progress.message(f"judging {history.operation_count} operations")
         judged = judge_foreign(history, judge_options)
     summary = foreign_summary(history, judged)

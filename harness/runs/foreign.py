@@ -98,7 +98,7 @@ def _refuse_records_without_key(path: Path, log: LogHistory) -> None:
         number = without.column("op_index")[0].as_py()
         raise HistoryError(
             f"{path}, line {log.lines[number]}: an append has no key, but the topic is declared as compacted;"
-            " state the keys of all appends, or leave out --compacted"
+            " state the keys of all appends, or do not declare it as compacted (`--no-compacted`)"
         )
 
 

@@ -12,9 +12,10 @@ Jepsen records an operation as function and value; a model wants the arguments a
 
 Operations that are lines of kind `operation`, and those of any other model, are passed on as they are.
 
-A completion repeats the value and the key of its invocation, except for the result of a read. It may have nil
-instead of a value, and what else `states_no_value` names; one that is `fail` or `info` may lack the key. Anything else is bad input: the history does not show which of the two took effect. For `add` and `remove` of a set,
-true and false are the result: whether it changed the set.
+A completion repeats the value and the key of its invocation, except for the result of a read. Instead of a value
+it may have nil, and what else `states_no_value` names; one that is `fail` or `info` may lack the key. Anything else
+is bad input: the history does not show which of the two took effect. For `add` and `remove` of a set, true and
+false are the result: whether it changed the set.
 """
 
 from bisect import bisect_right
@@ -22,7 +23,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from checkers.models import ModelResult, Operation, check_model, find_model
+from checkers.models import ModelResult, Operation, check_model, find_model, model_names
 from checkers.models.model import Model, Validating
 from checkers.models.picture import draw_failure
 from checkers.models.queues import QueueModel
@@ -33,7 +34,8 @@ from harness.contracts.verdict import Validity, Verdict
 from harness.errors import HistoryError, UsageError
 from harness.history.foreign.edn_values import to_edn
 from harness.history.foreign.events import FAIL, INFO, OK, RecordedOperation, shown, states_no_value
-from harness.history.foreign.read import ForeignHistory
+from harness.history.foreign.read import ForeignHistory, Workload
+from harness.names import unknown_name
 from harness.runs.foreign_clocks import at_best_without_order, hides_order
 from harness.runs.foreign_guess import is_keyed, is_pair, model_shown_by
 from harness.runs.foreign_verdict import ForeignVerdict, Named, Ordered
@@ -79,7 +81,7 @@ def judge_model(history: ForeignHistory, options: ModelOptions) -> ForeignVerdic
     """
     recorded = history.operations
     name = history.declaration.model or model_shown_by(history)
-    model = find_model(name)
+    model = _model(name)
     if options.initial is not None:
         model = _with_initial(model, options.initial)
     operations = _operations(history, name, model, has_value=options.initial is not None)
@@ -104,6 +106,14 @@ def judge_model(history: ForeignHistory, options: ModelOptions) -> ForeignVerdic
         order=_order(result, recorded, operations),
         picture=draw_failure(ordered, result.partitions[0]) if result.partitions else "",
     )
+
+
+def _model(name: str) -> Model:
+    """Returns the model with a name; the sentence about an unknown name lists everything that --model takes."""
+    names = (*model_names(), Workload.LIST_APPEND, Workload.LOG)
+    if ":" not in name and name not in names:
+        raise UsageError(unknown_name("model", name, names))
+    return find_model(name)
 
 
 def _order(

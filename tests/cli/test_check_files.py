@@ -7,7 +7,7 @@ import pytest
 
 from harness.cli.commands.check import FORMATS
 from harness.history.foreign.read import Format
-from tests.cli.cli_helpers import call, refused, write
+from tests.cli.cli_helpers import USAGE, call, refused, write
 
 KAFKA = """\
 {:process 0 :type :invoke :f :send :value [[:send :x 1] [:send :x 2]]}
@@ -199,7 +199,116 @@ def test_the_cleaner_of_a_compacted_topic_may_remove_records(
     keyless = write(tmp_path / "keyless.jsonl", COMPACTED.replace('"key": "k", ', "", 1))
     assert refused(capsys, "check", keyless, "--quiet") == (
         f"{keyless}, line 2: an append has no key, but the topic is declared as compacted; state the keys of all"
-        " appends, or leave out --compacted"
+        " appends, or do not declare it as compacted (`--no-compacted`)"
+    )
+
+
+def test_a_first_line_that_declares_a_compacted_topic_needs_keys_as_the_option_does(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for first, option in (("true}", ()), ("false}", ("--compacted",))):
+        text = COMPACTED.replace('"key": "k", ', "").replace("true}", first, 1)
+        path = write(tmp_path / "keyless.jsonl", text)
+        assert "do not declare it as compacted" in refused(
+            capsys, "check", path, "--quiet", *option
+        )
+
+
+def test_a_log_as_json_lines_is_judged_as_nothing_else(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log = COMPACTED.replace(', "compacted": true', "")
+    path = write(tmp_path / "log.jsonl", COMPACTED)
+    assert call(capsys, "check", path, "--model", "log").code == 0
+    for model in ("nonsense", "cas-register", "list-append", "module:attribute"):
+        why = (
+            f"lines of kind append, poll and latest are a log, which cannot be judged as {model!r}; state no"
+            " model, or log"
+        )
+        assert refused(capsys, "check", path, "--quiet", "--model", model) == f"{path}: {why}"
+        first = write(
+            tmp_path / "first.jsonl",
+            log.replace('"version": 1', f'"version": 1, "model": "{model}"'),
+        )
+        assert refused(capsys, "check", first, "--quiet") == f"{first}, line 1: {why}"
+        # What the user states counts more.
+        assert call(capsys, "check", first, "--quiet", "--compacted", "--model", "log").code == 0
+
+
+def test_operations_are_not_judged_as_a_log(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = write(tmp_path / "cas.jsonl", CAS)
+    why = (
+        "operations cannot be judged as log; state the model of their functions, or describe a log by lines of"
+        " kind append, poll and latest"
+    )
+    assert refused(capsys, "check", path, "--quiet", "--model", "log") == f"{path}: {why}"
+    first = write(tmp_path / "first.jsonl", CAS.replace('"cas-register"', '"log"'))
+    assert refused(capsys, "check", first, "--quiet") == f"{first}, line 1: {why}"
+
+
+def test_the_sentence_about_an_unknown_model_lists_all_that_the_option_takes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = write(tmp_path / "cas.jsonl", CAS)
+    sentence = refused(capsys, "check", path, "--quiet", "--model", "list-apend")
+    assert sentence.startswith(
+        "no model is called 'list-apend'; did you mean 'list-append'? (known"
+    )
+    assert sentence.endswith("list-append, log)")
+
+
+LISTS = """\
+{:process 0 :type :invoke :f :txn :value [[:append :x 1] [:r :x nil]]}
+{:process 0 :type :ok :f :txn :value [[:append :x 1] [:r :x [1]]]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "judged"),
+    [
+        ("--promise", "serializable", "an isolation level can be stated for list-append only"),
+        ("--initial", "1", "an initial value can be stated for models only"),
+        ("--time-limit", "5", "a time limit can be stated for models only"),
+    ],
+)
+def test_an_option_that_means_nothing_for_a_file_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, option: str, value: str, judged: str
+) -> None:
+    files = {
+        "log": write(tmp_path / "log.edn", KAFKA),
+        "list-append": write(tmp_path / "lists.edn", LISTS),
+        "cas-register": write(tmp_path / "cas.jsonl", CAS),
+    }
+    for kind, path in files.items():
+        if kind == ("list-append" if option == "--promise" else "cas-register"):
+            assert call(capsys, "check", path, "--quiet", option, value).code != USAGE
+            continue
+        assert refused(capsys, "check", path, "--quiet", option, value) == (
+            f"{judged}, and {path} is judged as {kind}; leave out {option}"
+        )
+
+
+def test_the_name_of_an_isolation_level_is_checked_for_every_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for text in (KAFKA, LISTS):
+        path = write(tmp_path / "history.edn", text)
+        sentence = refused(capsys, "check", path, "--quiet", "--promise", "serialisable")
+        assert sentence.startswith("no isolation level is called 'serialisable'; did you mean")
+
+
+@pytest.mark.parametrize(
+    "option", ["--spark", "--no-spark", "--spark-master=local[2]", "--spark-conf=nonsense"]
+)
+def test_spark_judges_no_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, option: str
+) -> None:
+    path = write(tmp_path / "history.edn", KAFKA)
+    assert refused(capsys, "check", path, "--quiet", option) == (
+        f"{option.partition('=')[0]} is for stored runs, and {path} is a file, which is judged in this process;"
+        " leave it out"
     )
 
 

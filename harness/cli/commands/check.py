@@ -38,6 +38,9 @@ FILE_OPTIONS = (
 )
 """Options that are for files only."""
 
+RUN_OPTIONS = ("spark", "no_spark", "spark_master", "spark_conf")
+"""Options that are for stored runs only."""
+
 _SUFFIXES = (".edn", ".jsonl", ".json", ".log", ".txt", ".gz")
 
 
@@ -130,6 +133,13 @@ def check(options: argparse.Namespace) -> int:
     if path.is_file():
         if options.selftest:
             raise UsageError(f"--selftest is for stored runs; {path} is a file")
+        for option in RUN_OPTIONS:
+            if getattr(options, option):
+                name = option.replace("_", "-")
+                raise UsageError(
+                    f"--{name} is for stored runs, and {path} is a file, which is judged in this process; leave it"
+                    " out"
+                )
         return check_file(options, path, acks=ACKS.get(options.acks))
     if path.suffix in _SUFFIXES and not path.exists():
         raise HistoryError(f"there is no file {path}")

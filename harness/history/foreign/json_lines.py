@@ -55,7 +55,10 @@ Value = Annotated[
         description="What the record contains. Every append to a partition needs a value of its own."
     ),
 ]
-Acks = Annotated[Literal[-1, 0, 1], Meta(description="What the producer requested; -1 is all.")]
+Acks = Annotated[
+    Literal[-1, 0, 1, "all"],
+    Meta(description="What the producer requested; -1 and all are the same."),
+]
 
 
 class HistoryLine(
@@ -337,6 +340,11 @@ def _is_deeper(value: Any, levels: int) -> bool:
     return levels == 0 or any(_is_deeper(item, levels - 1) for item in value)
 
 
+def acks_number(acks: int | str) -> int:
+    """Returns acks as a number, which is -1 for all."""
+    return acks if isinstance(acks, int) else -1
+
+
 def add_to_tables(tables: LogTables, number: int, line: LogLine, default_acks: int) -> None:
     """Adds an operation on a log."""
     call = Call(
@@ -350,7 +358,7 @@ def add_to_tables(tables: LogTables, number: int, line: LogLine, default_acks: i
         final=not isinstance(line, AppendLine) and line.final,
     )
     if isinstance(line, AppendLine):
-        acks = default_acks if line.acks is None else line.acks
+        acks = default_acks if line.acks is None else acks_number(line.acks)
         # Each append is a group of its own, so that a read of its value proves the offset of an `info` append.
         group = -1 if line.offset is None else number
         tables.append(

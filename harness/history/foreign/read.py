@@ -192,8 +192,11 @@ def _read_json_lines(source: Source, path: Path, model: str, stated: Stated) -> 
     lines = json_lines.read_lines(source.lines(), source.origin)
     first = next(lines, None)
     declaration = Declaration(model=model)
+    where = source.origin
     if first is not None and isinstance(first[1], json_lines.HistoryLine):
         declaration = _declared(first[1], model)
+        if not model:
+            where = f"{source.origin}, line {first[0]}"
         first = next(lines, None)
     declaration = stated.over(declaration)
     numbered = lines if first is None else chain([first], lines)
@@ -205,6 +208,11 @@ def _read_json_lines(source: Source, path: Path, model: str, stated: Stated) -> 
         )
         return _read_pairs(events, Problems(), source, path, Format.JSONL, declaration)
     if kind is json_lines.OperationLine:
+        if declaration.model == Workload.LOG:
+            raise HistoryError(
+                f"{where}: operations cannot be judged as log; state the model of their functions, or describe a"
+                " log by lines of kind append, poll and latest"
+            )
         operations = tuple(
             json_lines.to_operation(number, line)
             for number, line in _of_kind(numbered, json_lines.OperationLine, source)
@@ -217,6 +225,11 @@ def _read_json_lines(source: Source, path: Path, model: str, stated: Stated) -> 
             problems=Problems(),
             operations=operations,
             has_events=False,
+        )
+    if first is not None and declaration.model not in ("", Workload.LOG):
+        raise HistoryError(
+            f"{where}: lines of kind append, poll and latest are a log, which cannot be judged as"
+            f" {declaration.model!r}; state no model, or log"
         )
     tables = LogTables(source.origin)
     log_kinds = (json_lines.AppendLine, json_lines.PollLine, json_lines.LatestLine)
@@ -235,7 +248,7 @@ def _read_json_lines(source: Source, path: Path, model: str, stated: Stated) -> 
 def _declared(line: json_lines.HistoryLine, model: str) -> Declaration:
     return Declaration(
         model=model or line.model,
-        acks=line.acks,
+        acks=json_lines.acks_number(line.acks),
         sparse=line.sparse,
         at_least_once=line.at_least_once,
         compacted=line.compacted,

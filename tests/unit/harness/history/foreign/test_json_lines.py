@@ -154,6 +154,16 @@ def test_a_gap_is_allowed_only_in_a_log_that_is_declared_sparse(read, declared, 
     assert str(judge_foreign(history).verdict.validity) == validity
 
 
+def test_acks_are_a_number_or_all(read):
+    for acks, number in (("all", -1), (-1, -1), (0, 0), (1, 1)):
+        history = read({**HEADER, "acks": 1}, append("a", 0, acks=acks))
+        assert history.log.tables["operations"].column("acks").to_pylist() == [number]
+        history = read({**HEADER, "acks": acks}, append("a", 0))
+        assert history.log.tables["operations"].column("acks").to_pylist() == [number]
+    with pytest.raises(HistoryError, match="acks"):
+        read({**HEADER, "acks": "1"}, append("a", 0))
+
+
 def test_acks_of_the_first_line_hold_for_every_append(read):
     lines = [append("a", 0, offset=0), append("b", 5, offset=1), poll([[1, "b"]], 20, final=True)]
     strict, relaxed = read(*lines), read({**HEADER, "acks": 1}, *lines)
