@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.campaigns.forked import end_with_parent
-from tests.evidence.cases import UNTESTED, Cases
+from tests.evidence.cases import AS_ON_DISKS, UNTESTED, Cases
 from tests.evidence.kinds import KINDS, judge
 from tests.evidence.ledger import Entry, add, digest, entries
 
@@ -77,7 +77,16 @@ def judged(
 
 def report(kept: list[Entry]) -> int:
     """Prints what was judged; returns 1 if a case is wrong with the present text."""
-    table = Table("kind", "cases", "wrong", "unknown", "untested", "earlier texts", "wrong then")
+    table = Table(
+        "kind",
+        "cases",
+        "wrong",
+        "unknown",
+        "untested",
+        "lost, as on disks",
+        "earlier texts",
+        "wrong then",
+    )
     for column in table.columns[1:]:
         column.justify = "right"
     wrong = 0
@@ -91,6 +100,7 @@ def report(kept: list[Entry]) -> int:
         for one in now:
             unknown.update(one.unknown)
         untested = sum(count for reason, count in unknown.items() if reason.endswith(UNTESTED))
+        lost = unknown[AS_ON_DISKS]
         reasons += [f"{kind_id}: {count} times {reason}" for reason, count in unknown.items()]
         table.add_row(
             f"{kind_id}: {kind.title}",
@@ -99,8 +109,9 @@ def report(kept: list[Entry]) -> int:
                 for number in (
                     sum(one.count for one in now),
                     sum(len(one.wrong) for one in now),
-                    unknown.total() - untested,
+                    unknown.total() - untested - lost,
                     untested,
+                    lost,
                     sum(one.count for one in before),
                     sum(len(one.wrong) for one in before),
                 )

@@ -13,7 +13,7 @@ from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_result
 from harness.runs.resolved import resolve
 from harness.runs.simulated import SimulatedRun
-from tests.evidence.cases import UNTESTED, Cases
+from tests.evidence.cases import AS_ON_DISKS, UNTESTED, Cases
 from tests.evidence.kept_records import missing_records
 
 FLAGGED = {"elected-unclean", "elected-last-known-leader"}
@@ -116,4 +116,4 @@ def compare(verdict: Verdict, missing: int | None, *, may_lose: bool) -> tuple[s
     )
     if not may_lose:
         return f"invalid: {forbidden}", ""
-    return "", "invalid without ELR, with as many lost records as are missing on the disks"
+    return "", AS_ON_DISKS

@@ -9,6 +9,9 @@ For example, the only link that was cut is one of a node without power, so no fr
 `examples/short-power-cuts.toml`).
 """
 
+AS_ON_DISKS = "invalid without ELR, with as many lost records as are missing on the disks"
+"""Why a verdict counts as right although it is not valid: the release may lose records, and lost what it says."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cases:
@@ -17,7 +20,7 @@ class Cases:
     Attributes:
         wrong: A line for each case that is wrong.
         unknown: For each reason why verdicts are unknown, the number of cases; also those of a known finding, and
-            those of `UNTESTED`.
+            those of `UNTESTED`, and those of `AS_ON_DISKS`, whose verdict is not unknown.
     """
 
     wrong: list[str] = field(default_factory=list)
