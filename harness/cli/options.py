@@ -35,6 +35,8 @@ RUN_HELP = "a run id, a unique prefix of one, a path, or latest (the newest fini
 
 DEFAULT_SPARK_MASTER = "local[2]"
 
+PORT_MAX = 65_535
+
 GUIDED_SHARE = 50
 """Per cent of the runs of a guided search that are mutated, unless the user states another share."""
 
@@ -409,6 +411,30 @@ def share(text: str) -> int:
 def natural_number(text: str) -> int:
     """Returns a whole number of at least 0; an argparse type."""
     return _whole_number(text, 0)
+
+
+def port_number(text: str) -> int:
+    """Returns a TCP port, or 0 for a free one; an argparse type."""
+    number = _whole_number(text, 0)
+    if number > PORT_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than {PORT_MAX}, the highest port")
+    return number
+
+
+class GivenOnce(argparse.Action):
+    """Stores the value of an option, and refuses the option if it was given before."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        """Stores the value."""
+        if getattr(namespace, self.dest) is not None:
+            parser.error(f"{option_string} was given twice; give it once")
+        setattr(namespace, self.dest, values)
 
 
 def _whole_number(text: str, least: int) -> int:

@@ -269,7 +269,8 @@ containers, except `admin` and `log_dir_error`, which are used only where they a
 are named, and draws half of its bursts from them. Three of four use one or two of more than two, and draw
 nearly all bursts from these. Many bring the cluster close to a moment, and let a second fault wait for its event.
 In others each fault lasts until the event that the next step needs. Where only committed changes can be observed,
-faults wait for these. `harness/experiments/search.toml` and `search-transactions.toml` name all templates.
+faults wait for these. `harness/experiments/search.toml` and `search-transactions.toml` together
+name all templates.
 
 | template | what happens |
 |---|---|

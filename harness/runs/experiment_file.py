@@ -266,7 +266,7 @@ def vary(experiment: Experiment, key: str, value: str) -> Experiment:
             raise UsageError(unknown_name("table of an experiment", part, data))
         table = table[part]
     if last not in table:
-        raise UsageError(unknown_name("key of an experiment", key, _all_keys(data)))
+        raise UsageError(unknown_name("key of an experiment", key, _keys_to_vary(data)))
     table[last] = _parse_scalar(key, value, table[last])
     return from_data(data)
 
@@ -555,6 +555,12 @@ def _all_keys(data: Mapping[str, Any]) -> list[str]:
         else:
             keys.append(key)
     return keys
+
+
+def _keys_to_vary(data: Mapping[str, Any]) -> list[str]:
+    """Returns everything that `vary` takes: the keys of a file, `ELR_KEY`, and a key of each open table."""
+    keys = [key for key in _all_keys(data) if key.partition(".")[0] not in OPEN_TABLES]
+    return [*keys, ELR_KEY, *(f"{table}.KEY" for table in OPEN_TABLES)]
 
 
 def _parse_scalar(key: str, text: str, old: Any) -> Any:

@@ -13,8 +13,8 @@ Jepsen records an operation as function and value; a model wants the arguments a
 Operations that are lines of kind `operation`, and those of any other model, are passed on as they are.
 
 A completion repeats the value and the key of its invocation, except for the result of a read. Instead of a value
-it may have nil, and what else `states_no_value` names; one that is `fail` or `info` may lack the key. Anything else
-is bad input: the history does not show which of the two took effect. For `add` and `remove` of a set, true and
+it may have nil, and what else `states_no_value` names; one that is `fail` or `info` may lack the key. What else it
+has is bad input: the history does not show which of the two took effect. For `add` and `remove` of a set, true and
 false are the result: whether it changed the set.
 """
 

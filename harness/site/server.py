@@ -117,7 +117,7 @@ def open_socket(port: int) -> socket.socket:
     try:
         listener.bind((LOOPBACK, port))
         listener.listen()
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         listener.close()
         raise UsageError(
             f"port {port} cannot be used: {error}; choose another with --port"

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.campaigns.files import NIGHT_PREFIX
+from harness.cli.examples import examples_of
 from harness.cli.main import build_parser
 from harness.cli.options import CommandParser
 from harness.cli.runs import command_for
 from results.layout import DEFAULT_ROOT
 from tests.cli.cli_helpers import call, refused
+from workloads.registry import WORKLOADS
 
 USAGE = 254
 
@@ -42,6 +45,25 @@ def test_every_help_fits_80_columns_and_its_examples_are_parsed_by_their_command
         options = build_parser().parse_args(words)
         assert options.parser.prog.startswith(parser.prog)
         assert callable(options.action)
+
+
+def _parsed_examples(command: str) -> Iterator[argparse.Namespace]:
+    for example in examples_of(f"laststand {command}").splitlines()[1:]:
+        yield build_parser().parse_args(shlex.split(example)[1:])
+
+
+def test_the_examples_have_what_their_commands_accept() -> None:
+    for options in _parsed_examples("nightly"):
+        assert options.resume is None or options.plan is None, "a night that goes on has its plan"
+        assert options.resume is None or options.resume.startswith(NIGHT_PREFIX)
+    for options in _parsed_examples("bundle spark"):
+        assert options.output.suffix == ".zip"
+
+
+def test_the_help_of_new_names_every_workload(capsys: pytest.CaptureFixture[str]) -> None:
+    text = call(capsys, "help", "new").out
+    for name in WORKLOADS.built_in:
+        assert name in text
 
 
 def test_help_prints_what_the_option_prints(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from harness.cli.campaigns import BUILT_IN_EXPERIMENT, start_or_resume
 from harness.cli.options import (
+    GivenOnce,
     Subcommands,
     add_campaign_options,
     add_command,
@@ -32,6 +33,7 @@ def add_parser(commands: Subcommands) -> None:
     )
     parser.add_argument(
         "--vary",
+        action=GivenOnce,
         metavar="KEY=A,B",
         help="compare these values of this key: system=reference,apache-kafka:4.1.2, version=4.0.2,4.1.2, "
         "elr=off,on (eligible leader replicas), profile=kafka-4.0,kafka-4.1, or any other key of an experiment",

@@ -25,7 +25,7 @@ def add_parser(commands: Subcommands) -> None:
         "--workload",
         default="append",
         metavar="NAME",
-        help="append or consumer-group (default: %(default)s)",
+        help="append, consumer-group or transactions (default: %(default)s)",
     )
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="write this file (default: NAME.toml)"

@@ -5,7 +5,7 @@ import secrets
 import sys
 
 from harness import exit_codes
-from harness.cli.options import Subcommands, add_command, natural_number
+from harness.cli.options import Subcommands, add_command, port_number
 from harness.cli.output import print_json
 from harness.cli.runs import open_store
 
@@ -20,7 +20,7 @@ def add_parser(commands: Subcommands) -> None:
     )
     parser.add_argument(
         "--port",
-        type=natural_number,
+        type=port_number,
         default=0,
         metavar="PORT",
         help="listen on this port of 127.0.0.1 (default: a free one)",
