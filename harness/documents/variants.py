@@ -158,7 +158,10 @@ Nodes of the reference system report every change of a log. If the logs were onl
 with Apache Kafka, or not at all, several elections may have lost a record. An election is none of them if the
 replica had the record at the looks before and after it; it is the last of them if the new leader lacked the
 record at the next look or wrote another one at its offset. If all that remain are flagged and justified, the
-loss is excused; if none is, it is a broken promise; otherwise it is *undecided*, and the verdict is unknown.
+loss is excused; if none is, it is a broken promise; otherwise it is *undecided*, and the verdict is unknown. It is
+also undecided if a read that began after all of them shows the record: lawfully, only a replica that had not heard
+of the last one can have responded. The loss stays excused if the response has an older leader epoch, or if the
+logs show that the new leader lacked the record.
 
 A flagged election is checked in turn, so that a broken system cannot hide behind it. Take the last moment before
 the election at which the committed ISR had min ISR members. Between that moment and the election at least min ISR
@@ -166,7 +169,9 @@ brokers of the partition must have left ISR and ELR because they registered with
 the harness must have killed each of them, cut its power or damaged its disk. Otherwise the election was not
 justified. If the evidence does not show that such a fault took effect, it is undecided. Every later change of the
 ISR keeps the former members of ISR and ELR except the unclean ones (ELR-2, ELR-4), and a flagged election needs
-both to be empty: this is why the bound holds.
+both to be empty: this is why the bound holds. This is so with ELR on and unclean elections off. With both off,
+no flagged election is justified; with unclean elections on, one is unless a member of ISR or ELR was unfenced and
+not in controlled shutdown. That is undecided if a disk fault may have taken the member's log offline.
 
 What is not recorded is not known. Where states of the partition are missing, an election among them may have lost
 the record lawfully or not, and a flagged election after them may have been justified or not: that is undecided.
