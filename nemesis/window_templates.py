@@ -188,7 +188,7 @@ def _power_while_down(draw: Drawing, at_ms: int) -> list[Fault]:
     else:
         family = draw.pick(("kill", "kill", "oom", "stop"))
         ended = replace(draw.on_node(at_ms, family, (target,)), for_ms=long_ms)
-    faults = [replace(ended, for_ms=long_ms)]
+    faults = [ended]
     if chance(draw, 0.4):
         # Another one leaves the ISR first, so that the one that ends is the last one.
         away = draw.fault(at_ms, "isolate", (f"isr_follower:{partition}",), long_ms)

@@ -592,7 +592,7 @@ _ALL: tuple[Defect, ...] = (
         name="decision-before-replication",
         origin="plausible",
         rules=("TXN-6",),
-        anomalies=("T",),
+        anomalies=("A", "T"),
         sentence="A coordinator confirms a commit that only it has, and its successor aborts the transaction.",
     ),
     Defect(
@@ -616,7 +616,7 @@ _ALL: tuple[Defect, ...] = (
         name="transactional-id-without-epochs",
         origin="plausible (before KIP-98)",
         rules=("TXN-9", "TXN-10"),
-        anomalies=("T",),
+        anomalies=("A", "D", "T"),
         sentence="A new producer gets the epoch of the one before, and neither fences the other.",
     ),
     Defect(
