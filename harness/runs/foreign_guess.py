@@ -38,9 +38,14 @@ def model_shown_by(history: ForeignHistory) -> str:
             if name == "set":
                 _refuse_other_reads(history)
             return name
+    hint = (
+        "; list-append takes transactions of [:append key value] and [:r key list] only"
+        if "txn" in functions
+        else ""
+    )
     raise UsageError(
         f"{history.path} has the functions {', '.join(sorted(functions))}, which show no model; name one with"
-        " --model"
+        f" --model{hint}"
     )
 
 
