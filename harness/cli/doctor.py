@@ -103,13 +103,15 @@ def examine_world(world: str, hosts: str | None) -> list[Finding]:
     """Returns one finding per fault: whether a world supports it, and by which mechanism.
 
     Raises:
-        UsageError: There is no such world, or it cannot be reached.
+        UsageError: There is no such world, it cannot be reached, or it has no hosts and some are named.
     """
     from harness.environments.registry import ENVIRONMENTS
+    from harness.runs.experiment_file import check_hosts_used
 
     if world not in ENVIRONMENTS:
         raise UsageError(unknown_name("environment", world, ENVIRONMENTS))
     environment = ENVIRONMENTS[world]
+    check_hosts_used(hosts, world)
     if environment.has_containers:
         from harness.environments.hosts import docker
 

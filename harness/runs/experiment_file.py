@@ -17,7 +17,7 @@ import tomli_w
 
 from harness.contracts.system import ElrSwitch, PropertyTaker, System, VersionedSystem
 from harness.contracts.workload import WorkloadConfig
-from harness.environments.registry import DEFAULT
+from harness.environments.registry import DEFAULT, ENVIRONMENTS
 from harness.errors import UsageError, usage_errors_of
 from harness.names import unknown_name
 from harness.runs.experiment import (
@@ -68,7 +68,8 @@ def load(path: Path, **overrides: Any) -> Experiment:
             together, such as an environment and its hosts, is checked afterwards.
 
     Raises:
-        UsageError: The file is missing or not TOML (with the line), or a key or value is wrong.
+        UsageError: The file is missing or not TOML (with the line), a key or value is wrong, or hosts are named
+            for an environment without hosts.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -107,7 +108,22 @@ def _overridden(data: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str,
         check_choice("space", word, SPACES)
         data["space"] = {**data.get("space", {}), DEFAULT_KEY: EVERY} if word == DEFAULT_KEY else {}
     data.update(values)
+    check_hosts_used(values.get("inventory"), str(data.get("on", DEFAULT)))
     return data
+
+
+def check_hosts_used(hosts: str | None, on: str) -> None:
+    """Refuses a file of hosts that the command line names for an environment without hosts.
+
+    Args:
+        hosts: The file; None or empty if there is none.
+        on: The name of the environment; an unknown one is refused elsewhere.
+
+    Raises:
+        UsageError: The environment has no hosts.
+    """
+    if hosts and on in ENVIRONMENTS and not ENVIRONMENTS[on].needs_inventory:
+        raise UsageError(f"--hosts is for --on ssh, not for {on}; leave it out, or add --on ssh")
 
 
 def _not_drawn(experiment: Experiment, overrides: Mapping[str, Any]) -> Experiment:

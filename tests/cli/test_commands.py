@@ -108,6 +108,17 @@ def test_replay_repeats_the_trace(capsys: pytest.CaptureFixture[str], stored: Pa
     assert latest.data["replay_of"] == outcome.data["run"]
 
 
+def test_replay_refuses_hosts_for_an_environment_without_hosts(
+    capsys: pytest.CaptureFixture[str], stored: Path
+) -> None:
+    store = stored.parent.parent
+    where = ("--hosts", "hosts.toml", "--no-spark", "--results", store)
+    for world, options in (("simulation", ()), ("local", ("--on", "local"))):
+        assert refused(capsys, "replay", stored.name, *options, *where) == (
+            f"--hosts is for --on ssh, not for {world}; leave it out, or add --on ssh"
+        )
+
+
 def test_check_gives_the_same_verdict_again(
     capsys: pytest.CaptureFixture[str], stored: Path
 ) -> None:

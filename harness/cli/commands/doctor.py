@@ -6,6 +6,7 @@ from harness import exit_codes
 from harness.cli.options import Subcommands, add_command, add_hosts_option
 from harness.cli.output import print_json, show
 from harness.cli.progress import StandardErrorProgress
+from harness.errors import UsageError
 
 
 def add_parser(commands: Subcommands) -> None:
@@ -32,6 +33,8 @@ def doctor(options: argparse.Namespace) -> int:
     from harness.cli import doctor as machine
     from results.tables import table
 
+    if options.hosts is not None and options.on is None:
+        raise UsageError("--hosts is for --on ssh; leave it out, or add --on ssh")
     if options.warm:
         with StandardErrorProgress(quiet=options.quiet) as progress:
             machine.warm_up(progress)

@@ -50,12 +50,14 @@ def replay(options: argparse.Namespace) -> int:
     else, and on another system, the result is how often the stored finding was reproduced.
     """
     from harness.runs.execute import judge, record
+    from harness.runs.experiment_file import check_hosts_used
     from harness.runs.replay import load_replay
 
     store = open_store(options, to_write=True)
     spark = spark_for(options, store)
     original = store.find(options.run)
     experiment, seed, stored = load_replay(original)
+    check_hosts_used(options.hosts, options.on or experiment.on)
     if _differs(options, experiment) or not experiment.environment.is_simulated:
         return _repeat(options, store, original, experiment, seed)
     with StandardErrorProgress(quiet=options.quiet) as progress:

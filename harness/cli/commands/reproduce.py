@@ -64,13 +64,17 @@ def add_parser(commands: Subcommands) -> None:
 
 def reproduce(options: argparse.Namespace) -> int:
     """Runs a scripted scenario, judges it, and compares the outcome with the predicted one."""
+    from harness.environments.registry import DEFAULT
+    from harness.runs.experiment_file import check_hosts_used
     from harness.runs.scripted import scenario_experiment
     from harness.scenarios import find_scenario, kafka_bugs
 
+    is_kafka_bug = options.scenario == "kafka-bug" and not options.all
+    if is_kafka_bug and options.variant in kafka_bugs.REQUESTS:
+        return _request(options, kafka_bugs.REQUESTS[options.variant])
+    check_hosts_used(options.hosts, options.on or DEFAULT)
     if options.all:
         return _matrix(options)
-    if options.scenario == "kafka-bug" and options.variant in kafka_bugs.REQUESTS:
-        return _request(options, kafka_bugs.REQUESTS[options.variant])
     scenario = find_scenario(options.scenario, options.variant)
     experiment = scenario_experiment(
         scenario,

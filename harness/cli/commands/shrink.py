@@ -86,6 +86,8 @@ def shrink(options: argparse.Namespace) -> int:
     from harness.campaigns.shrinking.shrunk import Limits, load_shrunk, store_shrunk
     from harness.campaigns.shrinking.shrunk import shrink as search
     from harness.campaigns.shrinking.source import load_source
+    from harness.environments.registry import DEFAULT
+    from harness.runs.experiment_file import check_hosts_used
 
     if options.on is not None and options.on not in WORLDS:
         raise UsageError(
@@ -96,6 +98,7 @@ def shrink(options: argparse.Namespace) -> int:
         raise UsageError(
             "--attempts says how often the result runs in another world; name it with --on"
         )
+    check_hosts_used(options.hosts, options.on or DEFAULT)
     options.attempts = options.attempts or ATTEMPTS
     store = open_store(options, to_write=True)
     spark_for(options, store)  # refused before the search, not after it

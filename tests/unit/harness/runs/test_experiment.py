@@ -93,6 +93,10 @@ def test_overridden_settings_are_checked_together_with_the_file() -> None:
     text = 'on = "ssh"\n[workload]\nclient = "confluent"\n'
     assert loads(text, origin="e.toml", inventory="hosts.toml").inventory == "hosts.toml"
     assert loads(text, origin="e.toml", on="local", inventory=None).on == "local"
+    with pytest.raises(UsageError, match="--hosts is for --on ssh, not for local; leave it out"):
+        loads(text, origin="e.toml", on="local", inventory="hosts.toml")
+    with pytest.raises(UsageError, match="--hosts is for --on ssh, not for simulation"):
+        loads("", origin="e.toml", inventory="hosts.toml")
     with pytest.raises(UsageError, match=r"e\.toml: on ssh the experiment needs its hosts"):
         loads(text, origin="e.toml")
 

@@ -171,7 +171,7 @@ def test_operation_lines_are_passed_to_the_model_as_they_are(judge):
 def test_functions_without_a_model_and_models_without_a_value_are_refused(judge):
     with pytest.raises(UsageError, match="has the functions acquire, release, which show no model"):
         judge(edn(("acquire", "nil", "ok", "nil"), ("release", "nil", "ok", "nil")))
-    with pytest.raises(UsageError, match="which show no model; name one with --model$"):
+    with pytest.raises(UsageError, match=r"which show no model; name one with --model$"):
         judge(edn(("inc", "1", "ok", "1")))
     with pytest.raises(
         UsageError, match=r"list-append takes transactions of \[:append key value\]"
