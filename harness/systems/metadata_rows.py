@@ -120,13 +120,16 @@ class MetadataRows:
             self._registration_changed(offset, record)
 
     def _configure(self, offset: int, record: ConfigRecord) -> None:
-        """Replays a setting; with ELR off no record of a partition says that its min ISR changed with it."""
+        """Replays a setting; with ELR off no record of a partition says that its min ISR changed with it.
+
+        The view keeps the min ISR of the partition's last change, because the record that clears the ELR comes next.
+        """
         before = self._min_isr_by_partition()
         self.image.replay(offset, record)
         changed = self._with_another_min_isr(before)
         for key, registration in self.image.partitions.items():
             if key in changed:
-                self._partition(offset, registration, registration)
+                self._partition_row(offset, registration)
 
     def _min_isr_by_partition(self) -> dict[Any, int]:
         return {
@@ -174,6 +177,11 @@ class MetadataRows:
         self.view.partitions[state.name] = state
         if flagged:
             self.flagged_partitions |= {state.name}
+        self._partition_row(offset, new, flagged=flagged)
+
+    def _partition_row(
+        self, offset: int, new: PartitionRegistration, *, flagged: bool = False
+    ) -> None:
         self._add_row(
             "partition_states",
             (
@@ -190,7 +198,7 @@ class MetadataRows:
                 list(new.replicas),
                 new.leader_recovery_state,
                 flagged,
-                min_isr,
+                self.image.effective_min_isr(new, self._min_isr),
             ),
         )
 

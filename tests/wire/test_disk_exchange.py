@@ -1,5 +1,7 @@
 """Apache Kafka opens log directories of the reference system, and the other way round, with the same records."""
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -107,6 +109,10 @@ def test_both_systems_recover_the_same_from_a_disk_that_lost_power(
             start(source)
             fill(tools, 1)
             written = read(tools)
+
+            for node in source.nodes.values():
+                # Nothing may change the directories while they are looked at.
+                os.kill(node.pid, signal.SIGSTOP)
 
             def kill(_: int) -> None:
                 end(source, is_clean=False)
