@@ -122,7 +122,7 @@ class MetadataRows:
     def _configure(self, offset: int, record: ConfigRecord) -> None:
         """Replays a setting; with ELR off no record of a partition says that its min ISR changed with it.
 
-        The view keeps the min ISR of the partition's last change, because the record that clears the ELR comes next.
+        The view keeps the min ISR of the partition's last change: the record that clears the ELR comes next.
         """
         before = self._min_isr_by_partition()
         self.image.replay(offset, record)
