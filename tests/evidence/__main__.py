@@ -99,8 +99,11 @@ def report(kept: list[Entry]) -> int:
         unknown: Counter[str] = Counter()
         for one in now:
             unknown.update(one.unknown)
-        untested = sum(count for reason, count in unknown.items() if reason.endswith(UNTESTED))
-        lost = unknown[AS_ON_DISKS]
+        # What ran stands before the reason.
+        untested, lost = (
+            sum(count for reason, count in unknown.items() if reason.endswith(end))
+            for end in (UNTESTED, AS_ON_DISKS)
+        )
         reasons += [f"{kind_id}: {count} times {reason}" for reason, count in unknown.items()]
         table.add_row(
             f"{kind_id}: {kind.title}",

@@ -20,7 +20,7 @@ def test_every_reason_is_in_one_column(capsys: pytest.CaptureFixture[str]) -> No
             "final reads disagree": 2,
             UNTESTED: 20,
             f"no cut: {UNTESTED}": 3,
-            AS_ON_DISKS: 68,
+            f"kafka-4.0: {AS_ON_DISKS}": 68,
         },
     )
     assert report([entry]) == 0
@@ -36,4 +36,4 @@ def test_every_reason_is_in_one_column(capsys: pytest.CaptureFixture[str]) -> No
         "0",
         "0",
     ]
-    assert f"{kind_id}: 68 times {AS_ON_DISKS}" in out
+    assert f"{kind_id}: 68 times kafka-4.0: {AS_ON_DISKS}" in out
