@@ -311,7 +311,11 @@ class Elections:
         )
         is_checked = elr_on and not unclean_election_enabled and broker_states.num_rows > 0
         self._counts_faults = is_checked and faults.num_rows > 0
-        lawfulness = Lawfulness(rows, gaps, broker_states, faults, self.logs.node_of)
+        lawfulness = (
+            Lawfulness(rows, gaps, broker_states, faults, self.logs.node_of)
+            if any(row["flagged"] for row in rows)
+            else None
+        )
         self._registered = broker_states.filter(
             is_word(broker_states.column("change"), "registered")
         )
@@ -332,7 +336,7 @@ class Elections:
                 self.elections.append(replace(election, follows_gap=True))
                 continue
             request, objection = requested.take(row), NO_OBJECTION
-            if row["flagged"] and request != NO_OBJECTION:
+            if lawfulness is not None and row["flagged"] and request != NO_OBJECTION:
                 if is_checked:
                     objection = lawfulness.objection(index)
                 elif unclean_election_enabled:

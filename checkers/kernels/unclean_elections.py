@@ -270,10 +270,10 @@ class Lawfulness:
         )
         if not active:
             return NO_OBJECTION
-        nodes = {self._node_of.get(broker, f"b{broker}") for broker in active}
         may_be_offline = any(
-            fault["broken_disk"] and (not fault["resolved"] or nodes & {*fault["resolved"]})
+            fault["broken_disk"] and _may_hit(fault, self._node_of.get(broker, f"b{broker}"))
             for fault in self._faults
+            for broker in active
         )
         return Objection(
             reason=f"broker {active[0]} of ISR and ELR was active", is_certain=not may_be_offline
@@ -289,14 +289,10 @@ class Lawfulness:
     def objection_without_elr(self, election: int) -> Objection:
         """Returns why the flagged election in a row was wrong: without ELR one that nobody allowed always is."""
         row = self._states[election]
-        name = _name_of(row)
         if self._allows_unclean(row):
             return NO_OBJECTION
         # With a feature level ELR may have been switched on, which has a recovery of its own.
-        is_certain = not any(
-            name in action["reconfigures"] and action["invoked_ns"] <= row["at_ns"]
-            for action in self._actions
-        )
+        is_certain = not self._is_changed_by_administrator(-INF_NS, row)
         return Objection(reason="unclean elections were not allowed", is_certain=is_certain)
 
     def _unknown(self) -> str:

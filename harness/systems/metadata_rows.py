@@ -84,7 +84,7 @@ class MetadataRows:
             if before is None or before.fenced != after.fenced:
                 change = "fenced" if after.fenced else "unfenced"
                 self._broker(offset, broker, after.broker_epoch, change, False)
-        changed = self._with_another_min_isr(before_min_isr)
+        changed = self._changed_min_isr(before_min_isr)
         for key, registration in image.partitions.items():
             if old.partitions.get(key) != registration or key in changed:
                 self._partition(offset, old.partitions.get(key), registration)
@@ -126,10 +126,8 @@ class MetadataRows:
         """
         before = self._min_isr_by_partition()
         self.image.replay(offset, record)
-        changed = self._with_another_min_isr(before)
-        for key, registration in self.image.partitions.items():
-            if key in changed:
-                self._partition_row(offset, registration)
+        for key, min_isr in self._changed_min_isr(before).items():
+            self._partition_row(offset, self.image.partitions[key], min_isr)
 
     def _min_isr_by_partition(self) -> dict[Any, int]:
         return {
@@ -137,10 +135,10 @@ class MetadataRows:
             for key, registration in self.image.partitions.items()
         }
 
-    def _with_another_min_isr(self, before: dict[Any, int]) -> set[Any]:
-        """Returns the partitions that had another min ISR before."""
+    def _changed_min_isr(self, before: dict[Any, int]) -> dict[Any, int]:
+        """Returns the min ISR of the partitions that had another one before."""
         now = self._min_isr_by_partition()
-        return {key for key, min_isr in before.items() if now.get(key, min_isr) != min_isr}
+        return {key: one for key, one in now.items() if before.get(key, one) != one}
 
     def _registration_changed(self, offset: int, record: BrokerRegistrationChangeRecord) -> None:
         if record.fenced is None and record.in_controlled_shutdown is None:
@@ -177,10 +175,10 @@ class MetadataRows:
         self.view.partitions[state.name] = state
         if flagged:
             self.flagged_partitions |= {state.name}
-        self._partition_row(offset, new, flagged=flagged)
+        self._partition_row(offset, new, min_isr, flagged=flagged)
 
     def _partition_row(
-        self, offset: int, new: PartitionRegistration, *, flagged: bool = False
+        self, offset: int, new: PartitionRegistration, min_isr: int, *, flagged: bool = False
     ) -> None:
         self._add_row(
             "partition_states",
@@ -198,7 +196,7 @@ class MetadataRows:
                 list(new.replicas),
                 new.leader_recovery_state,
                 flagged,
-                self.image.effective_min_isr(new, self._min_isr),
+                min_isr,
             ),
         )
 

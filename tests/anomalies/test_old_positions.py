@@ -83,11 +83,14 @@ class Group:
     def processed(self, process: int, *offsets: int) -> int:
         """A new processor consumes some records and commits; returns when it began, in milliseconds."""
         begun = len(self.events.rows)
-        number = self.begin(process)
-        self.consume(number, *offsets)
-        self.position(number, offsets[-1] + 1)
-        self.events.commit(number)
+        self.run(self.begin(process), *offsets, position=offsets[-1] + 1)
         return begun
+
+    def run(self, number: int, *offsets: int, position: int) -> None:
+        """A transaction consumes some records and commits a position."""
+        self.consume(number, *offsets)
+        self.position(number, position)
+        self.events.commit(number)
 
     def end(self) -> Events:
         """Returns all events, with the closing reads."""
@@ -226,10 +229,7 @@ def test_all_but_one_need_the_explanation(processes: tuple[int, int], judgement:
     group.processed(one, 0)
     again = len(group.events.rows)
     if other == one:
-        number = group.again(other)
-        group.consume(number, 0)
-        group.position(number, 1)
-        group.events.commit(number)
+        group.run(group.again(other), 0, position=1)
     else:
         group.processed(other, 0)
     back = elected(again - 2.5 if other == one else again + 0.5, 1, 2, 3)
@@ -243,10 +243,7 @@ def test_a_later_transaction_of_a_process_goes_on_where_it_was_told_to_begin() -
     group.processed(2, 0, 1)
     group.processed(3, 0)
     back = elected(len(group.events.rows) - 0.5, 1, 2, 3)
-    number = group.again(3)
-    group.consume(number, 1)
-    group.position(number, 2)
-    group.events.commit(number)
+    group.run(group.again(3), 1, position=2)
     verdict = judged(group.end(), elected(9, 2, 3), back)
     assert [(one.count, one.judgement) for one in verdict.anomalies if one.id == REPEATED] == [
         (2, Judgement.UNDECIDED)
@@ -262,10 +259,7 @@ def test_the_last_position_counts_also_if_it_is_smaller(
     """The second processor began at an old position; the third one asks when the old coordinator knows."""
     group = Group()
     group.processed(2, 0, 1)
-    number = group.begin(3)
-    group.consume(number, 0)
-    group.position(number, position)
-    group.events.commit(number)
+    group.run(group.begin(3), 0, position=position)
     back = elected(len(group.events.rows) - 0.5, 1, 2, 3)
     group.processed(4, 1)
     verdict = judged(group.end(), elected(9, 2, 3), back)

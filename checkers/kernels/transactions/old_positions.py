@@ -16,10 +16,11 @@ before the record makes the current coordinator report that one, rightly; its ow
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 
-from checkers.kernels.coordinators import Coordinator
+from checkers.kernels.coordinators import Coordinator, Deposed
 from checkers.kernels.history import INF_NS, is_word
 from checkers.kernels.transactions.events import Recorded
 from harness.contracts.run_context import RunContext
@@ -59,12 +60,27 @@ class OldPositions:
     def __init__(
         self, recorded: Sequence[Recorded], tables: Mapping[str, pa.Table], context: RunContext
     ) -> None:
+        self._recorded, self._tables, self._context = recorded, tables, context
         self._error_ns = context.clock_error_ns
-        groups = {str(one.begin["group"]) for one in recorded if one.positions}
-        self._deposed = {group: Coordinator(group, tables, context).deposed for group in groups}
-        self._of = {int(one.begin["transaction"]): one for one in recorded}
-        self._first_ns = _first_events(tables["transaction_events"], recorded)
-        self._positions = _positions(recorded)
+
+    # Most runs repeat nothing, and nobody asks for these.
+
+    @cached_property
+    def _deposed(self) -> dict[str, tuple[Deposed, ...]]:
+        groups = {str(one.begin["group"]) for one in self._recorded if one.positions}
+        return {group: Coordinator(group, self._tables, self._context).deposed for group in groups}
+
+    @cached_property
+    def _of(self) -> dict[int, Recorded]:
+        return {int(one.begin["transaction"]): one for one in self._recorded}
+
+    @cached_property
+    def _first_ns(self) -> dict[int, int]:
+        return _first_events(self._tables["transaction_events"], self._recorded)
+
+    @cached_property
+    def _positions(self) -> dict[Place, list[Position]]:
+        return _positions(self._recorded)
 
     def may_explain(self, transactions: Iterable[int], key: str, offset: int) -> bool:
         """Returns whether all transactions but one may have begun where an old coordinator told them.
