@@ -6,6 +6,7 @@ error is one sentence that names the file and the key.
 
 import json
 import math
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -504,13 +505,19 @@ def _system(values: Mapping[str, Any]) -> dict[str, str]:
     return {"system": parts["system"], "version": parts["version"] or version}
 
 
+def _open_table(where: str, data: Any, kind: Any) -> dict[str, Any]:
+    """Returns a table whose values are all of one type; the error names the key, which may have dots."""
+    table = _convert(where, data, dict[str, Any])
+    return {key: _convert(f"{where}.{key}", value, kind) for key, value in table.items()}
+
+
 def _features(where: str, data: Any) -> Any:
-    return _convert(where, data, dict[str, Annotated[int, msgspec.Meta(ge=0, le=2**15 - 1)]])
+    return _open_table(where, data, Annotated[int, msgspec.Meta(ge=0, le=2**15 - 1)])
 
 
 def _properties(where: str, data: Any) -> dict[str, str]:
     """Returns properties as text: true and false in lower case, as they are written in TOML."""
-    read = _convert(where, data, dict[str, str | int | float | bool])
+    read = _open_table(where, data, str | int | float | bool)
     return {
         key: str(value).lower() if isinstance(value, bool) else str(value)
         for key, value in read.items()
@@ -542,7 +549,8 @@ def _convert(where: str, value: Any, kind: Any) -> Any:
             raise error.__cause__ from None
         problem, _, path = str(error).partition(" - at `$")
         wrong = value
-        keys = [key for key in path.rstrip("`").replace("[", ".[").split(".") if key]
+        # "[...]" stands for a value of a table with open keys.
+        keys = re.findall(r"\[[^]]*\]|[^.[\]]+", path.rstrip("`"))
         for key in keys:
             if key == "[...]":
                 break

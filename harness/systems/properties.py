@@ -1,8 +1,14 @@
 """Properties with Kafka's names that decide what a verdict may say, for every system that takes them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from harness.contracts.administration import AlterConfig
 from harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from system_under_test.metadata.topic_configs import TopicConfigKey
 
 CLEANUP_POLICY = "log.cleanup.policy"
 COMPACT = "compact"
@@ -37,6 +43,57 @@ def refuse_misleading_properties(given: Mapping[str, str]) -> None:
             f'properties: {CLEANUP_POLICY} is {policy!r}; use "{COMPACT}", or leave it out: retention deletes'
             " records, and the checkers would report them as lost"
         )
+
+
+def refuse_impossible_values(given: Mapping[str, str]) -> None:
+    """Raises `UsageError` if a value is not of the type of its property, or too small in the unit of the topic's.
+
+    Properties that the reference system does not know may have any value.
+    """
+    from system_under_test.metadata.topic_configs import SYNONYMS, TopicConfigKey
+    from system_under_test.properties import PROPERTIES
+
+    for name, text in given.items():
+        if name in PROPERTIES:
+            kind = PROPERTIES[name].kind
+            key = TopicConfigKey(name=name, kind=kind, default="", documentation="")
+            _refuse_value(key, name, text)
+        elif name in SYNONYMS:
+            key, synonym = SYNONYMS[name]
+            # The limits are those of the topic's setting, which may have a smaller unit.
+            _refuse_value(key if synonym.factor == 1 else replace(key, check=None), name, text)
+            if synonym.factor > 1 and (least := _least(key, int(text), synonym.factor)):
+                raise UsageError(f"properties: {name} is {text}; use {least}")
+
+
+def _least(key: "TopicConfigKey", number: int, factor: int) -> str:
+    """Returns what a number must be instead, in a unit that is `factor` times that of a setting; "" if nothing."""
+    return (key.check(str(max(number * factor, -1))) or "") if key.check is not None else ""
+
+
+def _refuse_value(key: "TopicConfigKey", name: str, text: str) -> None:
+    if problem := _problem(key, name, text):
+        raise UsageError(f"properties: {problem}")
+
+
+def impossible_setting(action: AlterConfig) -> str:
+    """Returns why no cluster accepts the value that an action sets; "" if it may, or if the setting is unknown."""
+    from system_under_test.metadata.topic_configs import CLUSTER_CONFIGS, TOPIC_CONFIGS
+
+    key = (TOPIC_CONFIGS if action.topic else CLUSTER_CONFIGS).get(action.key)
+    if key is None or action.value is None:
+        return ""
+    return _problem(key, action.key, action.value)
+
+
+def _problem(key: "TopicConfigKey", name: str, text: str) -> str:
+    from system_under_test.metadata.topic_configs import InvalidConfigError, canonical
+
+    try:
+        canonical(key, text, name=name)
+    except InvalidConfigError as error:
+        return str(error)
+    return ""
 
 
 def is_compacted(given: Mapping[str, str]) -> bool:

@@ -33,6 +33,28 @@ FAULT = '[[schedule]]\nfault = "isolate"\n'
         ("[cluster]\nbrokers = 0", "cluster.brokers is 0: expected int >= 1"),
         ("[cluster]\nbrokers = 11", "cluster.brokers is 11: expected int <= 10"),
         ('[cluster]\ndisk = "zfs"', "did you mean 'xfs'?"),
+        (
+            '[topic]\nmin_insync_replicas = "many"',
+            'topic.min_insync_replicas is "many": expected int',
+        ),
+        ('[properties]\n"replica.lag.time.max.ms" = "many"', "use a whole number of 64 bits"),
+        (
+            '[properties]\n"replica.lag.time.max.ms" = [1, 2]',
+            "properties.replica.lag.time.max.ms is [1, 2]: expected bool | int | float | str, got array",
+        ),
+        (
+            '[space]\n"properties.replica.lag.time.max.ms" = ["2000", "many"]',
+            "the space draws properties.replica.lag.time.max.ms=many",
+        ),
+        (
+            'system = "apache-kafka"\non = "local"\n[features]\n"kraft.version" = "x"',
+            'features.kraft.version is "x": expected int, got str',
+        ),
+        (
+            '[[schedule]]\nfault = "alter_config"\n[schedule.params]\ntopic = "t"\n'
+            'key = "min.insync.replicas"\nvalue = "many"',
+            "fault f0: 'many' is not a valid value of min.insync.replicas: use a whole number",
+        ),
         ("[topic]\nreplication_factor = 4", "but there are 3 brokers; choose 1 to 3"),
         ("[topic]\nmin_insync_replicas = 0", "topic.min_insync_replicas is 0: expected int >= 1"),
         ('[topic]\nname = "a/b"', "topic.name is 'a/b'"),

@@ -39,7 +39,12 @@ from harness.systems.apache_kafka.java import find_kafka_java, mounted_paths
 from harness.systems.apache_kafka.request_log import MESSAGE_FILES, OBSERVER
 from harness.systems.apache_kafka.versions import Version
 from harness.systems.preload import library as preload
-from harness.systems.properties import RUN_PROPERTIES, refuse_misleading_properties
+from harness.systems.properties import (
+    RUN_PROPERTIES,
+    impossible_setting,
+    refuse_impossible_values,
+    refuse_misleading_properties,
+)
 
 LOG_DIRS = ("data", "data2", "data3", "data4")
 """Names of the log directories below a node's data directory; a broker has the first of them, a controller one."""
@@ -93,6 +98,7 @@ class ApacheKafka:
         """Raises `UsageError` if a property cannot be set by an experiment."""
         properties.refuse_own_properties(given)
         refuse_misleading_properties(given)
+        refuse_impossible_values(given)
 
     # -- HasElectionTimeout
 
@@ -236,8 +242,8 @@ class ApacheKafka:
         await topics.create_topic(host, bootstrap, topic)
 
     def refusal(self, action: Action) -> str:
-        """Returns "": every action is served, and what is wrong with one is in the response."""
-        return ""
+        """Returns why no version accepts the value of a setting; other actions are served, and may be refused."""
+        return impossible_setting(action) if isinstance(action, AlterConfig) else ""
 
     async def administer(
         self, host: ClientHost, brokers: Mapping[int, str], action: Action

@@ -29,7 +29,12 @@ from harness.contracts.system import (
 )
 from harness.contracts.violation import Violation
 from harness.errors import UsageError
-from harness.systems.properties import RUN_PROPERTIES, refuse_misleading_properties
+from harness.systems.properties import (
+    RUN_PROPERTIES,
+    impossible_setting,
+    refuse_impossible_values,
+    refuse_misleading_properties,
+)
 from harness.systems.reference.message_log import MESSAGE_FILES
 from harness.systems.reference.node_files import FAULT_POINT_FILE, NODE_FILE, node_toml
 from system_under_test.config import (
@@ -139,6 +144,7 @@ class ReferenceSystem:
             configured(_ANY_NODE, properties)
         except PropertyError as error:
             raise UsageError(f"properties: {error}") from None
+        refuse_impossible_values(properties)
 
     def election_timeout_ms(self, timings: str, properties: Mapping[str, str]) -> float:
         """Returns the longest of the timeouts of sessions, elections and fetches of the quorum."""
@@ -231,7 +237,7 @@ class ReferenceSystem:
             )
         if not action.topic and action.broker is not None:
             return "the reference system can alter the default of all brokers only, not that of one broker"
-        return ""
+        return impossible_setting(action)
 
     async def administer(
         self, host: ClientHost, brokers: Mapping[int, str], action: Action

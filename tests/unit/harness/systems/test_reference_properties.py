@@ -9,8 +9,11 @@ from harness.runs.settings import settings_of
 from harness.systems.properties import REFUSED_PROPERTIES
 from harness.systems.reference.adapter import ReferenceSystem
 from harness.systems.reference.node_files import node_toml
+from nemesis.fault import Fault
 from system_under_test.config import MetadataLogConfig
 from system_under_test.real.node_file import read_node_file
+
+ENVIRONMENT = {"reference": "simulation", "apache-kafka": "local"}
 
 
 def test_the_reference_system_takes_properties():
@@ -28,6 +31,73 @@ def test_the_reference_system_takes_properties():
 def test_what_would_make_a_verdict_wrong_is_refused_with_the_reason(name, system):
     with pytest.raises(UsageError, match=f"properties cannot contain {name}: "):
         Experiment(system=system, on="local", properties={name: "1"})
+
+
+@pytest.mark.parametrize("system", ["reference", "apache-kafka"])
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("broker.session.timeout.ms", "many", "use a whole number of 32 bits"),
+        ("replica.lag.time.max.ms", "many", "use a whole number of 64 bits"),
+        ("log.cleaner.min.cleanable.ratio", "half", "use a number"),
+        ("auto.create.topics.enable", "sometimes", "use true or false"),
+        ("log.message.timestamp.type", "many", "use one of CreateTime, LogAppendTime"),
+        ("log.roll.hours", "many", "use a whole number"),
+        ("log.roll.hours", "-5", "use 1 or more"),
+        ("log.roll.jitter.hours", "-5", "use 0 or more"),
+    ],
+)
+def test_a_word_where_a_property_is_a_number_is_refused(system, name, value, expected):
+    with pytest.raises(UsageError, match=expected) as caught:
+        Experiment(system=system, on=ENVIRONMENT[system], properties={name: value})
+    assert str(caught.value).startswith("properties: ")
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("system", ["reference", "apache-kafka"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("log.roll.hours", "1"), ("log.roll.jitter.hours", "0"), ("replica.lag.time.max.ms", " 500 ")],
+)
+def test_a_possible_value_is_accepted(system, name, value):
+    Experiment(system=system, on=ENVIRONMENT[system], properties={name: value})
+
+
+def test_apache_kafka_takes_properties_that_the_reference_system_does_not_know():
+    Experiment(system="apache-kafka", on="local", properties={"num.io.threads": "many"})
+
+
+def altered(system, **params):
+    fault = Fault(id="f0", fault="alter_config", params=params)
+    return Experiment(system=system, on=ENVIRONMENT[system], schedule=(fault,))
+
+
+@pytest.mark.parametrize("system", ["reference", "apache-kafka"])
+@pytest.mark.parametrize("where", [{"topic": "t"}, {}], ids=["topic", "cluster"])
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("min.insync.replicas", "many", "use a whole number of 32 bits"),
+        ("min.insync.replicas", True, "use a whole number of 32 bits"),
+        ("min.insync.replicas", 0, "use 1 or more"),
+        ("unclean.leader.election.enable", "sometimes", "use true or false"),
+        ("unclean.leader.election.enable", 1, "use true or false"),
+    ],
+)
+def test_a_setting_is_not_altered_to_what_no_cluster_accepts(system, where, key, value, expected):
+    with pytest.raises(UsageError, match=f"^fault f0: .*{key}: {expected}"):
+        altered(system, key=key, value=value, **where)
+
+
+@pytest.mark.parametrize("system", ["reference", "apache-kafka"])
+@pytest.mark.parametrize("value", [1, "2", None])
+def test_a_setting_is_altered_to_a_number_or_deleted(system, value):
+    params = {} if value is None else {"value": value}
+    altered(system, topic="t", key="min.insync.replicas", **params)
+
+
+def test_a_setting_that_only_apache_kafka_knows_may_have_any_value():
+    altered("apache-kafka", key="num.io.threads", value="many")
 
 
 def test_a_misspelt_property_is_refused_with_a_suggestion():
