@@ -133,7 +133,9 @@ stay within what TCP can do:
   response is dropped was.
 * `duplicate_messages`: The server also processes a copy of the request, as if its sender had sent it again on
   another connection. The copy arrives after `ms`, or when the fault is healed; its response is discarded. Requests
-  of clients are never duplicated: a client would not expect that.
+  of clients are never duplicated, because a client expects one effect of one request. An experiment that names
+  them is refused. To make idempotent producers send a batch again, use `drop_messages` with
+  `ProduceResponse to client`.
 * `reorder_messages`: It waits until a message on another connection between the same nodes has arrived, `ms` at
   most. Messages of one connection are never reordered.
 * `refuse_messages`: The server responds to the request in its turn, with an error, without processing it. Only

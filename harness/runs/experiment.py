@@ -29,6 +29,7 @@ from harness.contracts.workload import WorkloadConfig, WorkloadType
 from harness.environments.registry import DEFAULT, ENVIRONMENTS, Environment
 from harness.errors import UsageError, usage_errors_of
 from harness.names import unknown_name
+from harness.runs.without_effect import check_copies
 from harness.scenarios import find_by_name
 from harness.systems.properties import CLEANUP_POLICY, is_compacted
 from harness.systems.registry import REFERENCE, SYSTEMS
@@ -447,6 +448,7 @@ class Experiment:
                 )
             with usage_errors_of(fault.place):
                 self._check_names(fault, partitions)
+                check_copies(fault)
 
     def _check_names(self, fault: Fault, partitions: Sequence[str]) -> None:
         """Refuses a fault that names a partition, a topic or a fault that there is not."""

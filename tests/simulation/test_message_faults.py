@@ -9,6 +9,8 @@ from harness.errors import UsageError
 from harness.history.writer import HistoryWriter
 from harness.runs import experiment_file as experiments
 from harness.runs.simulated import SimulatedRun, check_possible
+from harness.runs.without_effect import ONLY_FROM_CLIENTS
+from system_under_test.protocol.apis import MESSAGE_NAMES
 
 MS = 1_000_000
 EXPERIMENT = """
@@ -196,7 +198,7 @@ def test_followers_and_brokers_survive_refusals(error: str) -> None:
         ("hold_messages", "AlterPartition from follower:t-0 to controller", ""),
         ("delay_messages", "AlterPartition from leader:t-0 to broker", "ms = 100,"),
         ("drop_messages", "AlterPartitionResponse from broker", ""),
-        ("duplicate_messages", "Produce", "ms = 10,"),
+        ("duplicate_messages", "AlterPartition from b3", "ms = 10,"),
         ("reorder_messages", "AlterPartition from b3", ""),
         ("refuse_messages", "Fetch from b1 to b3", ""),
     ],
@@ -227,6 +229,35 @@ def test_messages_that_do_not_exist_are_refused_before_the_run(
     text = EXPERIMENT.format(fault=fault, messages=messages, params="")
     with pytest.raises(UsageError, match=hint):
         check_possible(experiments.loads(text, origin="x"), 1)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        "Produce",
+        "Produce from client to leader:t-0",
+        "Fetch from client-0",
+        "CreateTopics from harness",
+        "OffsetCommit to broker",
+    ],
+)
+def test_a_copy_of_what_only_clients_send_is_refused_before_the_run(messages: str) -> None:
+    text = EXPERIMENT.format(fault="duplicate_messages", messages=messages, params="")
+    with pytest.raises(
+        UsageError, match=r"fault .*: messages is .* never duplicated.*name requests of nodes"
+    ):
+        experiments.loads(text, origin="x")
+    experiments.loads(text.replace("duplicate_messages", "drop_messages"), origin="x")
+
+
+@pytest.mark.parametrize("messages", ["Fetch", "Fetch to leader", "ListOffsets", "AlterPartition"])
+def test_a_copy_of_what_servers_send_as_well_is_accepted(messages: str) -> None:
+    text = EXPERIMENT.format(fault="duplicate_messages", messages=messages, params="")
+    assert experiments.loads(text, origin="x").schedule
+
+
+def test_every_request_that_only_clients_send_exists() -> None:
+    assert set(MESSAGE_NAMES) >= ONLY_FROM_CLIENTS
 
 
 def test_a_message_fault_with_a_wrong_text_or_partition_is_refused_when_it_is_read() -> None:
