@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from harness.runs.without_effect import OF_TRANSACTIONS
 from nemesis.faults import FAULTS, FaultType, Group
 from nemesis.parameters import PLANES, Parameter
 from nemesis.schedule import FAMILIES, LOG_DIR, RARE
@@ -272,7 +273,7 @@ are named, and draws half of its bursts from them. Three of four use one or two 
 nearly all bursts from these. Many bring the cluster close to a moment, and let a second fault wait for its event.
 In others each fault lasts until the event that the next step needs. Where only committed changes can be observed,
 faults wait for these. `harness/experiments/search.toml` and `search-transactions.toml` together
-name all templates.
+name all templates. Templates about transactions need a workload that has some.
 
 | template | what happens |
 |---|---|
@@ -284,7 +285,8 @@ def _templates() -> str:
     rows = []
     for name, template in TEMPLATES.items():
         where = " Only in the simulation." if template.needs_simulation else ""
-        rows.append(f"| `{name}` | {template.about}{where} |")
+        needs = " Only with transactions." if name in OF_TRANSACTIONS else ""
+        rows.append(f"| `{name}` | {template.about}{where}{needs} |")
     return "\n".join(rows)
 
 

@@ -29,7 +29,7 @@ from harness.contracts.workload import WorkloadConfig, WorkloadType
 from harness.environments.registry import DEFAULT, ENVIRONMENTS, Environment
 from harness.errors import UsageError, usage_errors_of
 from harness.names import unknown_name
-from harness.runs.without_effect import check_copies
+from harness.runs.without_effect import check_copies, check_transactions
 from harness.scenarios import find_by_name
 from harness.systems.properties import CLEANUP_POLICY, is_compacted
 from harness.systems.registry import REFERENCE, SYSTEMS
@@ -492,6 +492,7 @@ class Experiment:
                     f"the template {name!r} is about controllers, and the system {self.system!r} has none; "
                     "leave it out of nemesis.templates"
                 )
+            check_transactions(name, self.workload_name)
 
     def _check_log_dirs(self) -> None:
         """Refuses faults of log directories that brokers do not have."""

@@ -4,6 +4,7 @@ from harness.contracts.cluster import HARNESS_HOST
 from harness.errors import UsageError
 from nemesis.fault import MESSAGES, Fault
 from nemesis.targets import CLIENT
+from workloads.append import APPEND
 
 DUPLICATE_MESSAGES = "duplicate_messages"
 ONLY_FROM_CLIENTS = frozenset(
@@ -28,6 +29,11 @@ ONLY_FROM_CLIENTS = frozenset(
 )
 """Requests that no server sends. Brokers forward administrative ones, and followers send ListOffsets."""
 
+OF_TRANSACTIONS = ("late-markers", "late-batch", "marker-in-another-transaction")
+"""Templates whose faults wait for transaction markers, which no broker writes without transactions."""
+WITHOUT_TRANSACTIONS = (APPEND.name, "consumer-group")
+"""The built-in workloads that have none; what other packages provide may have some."""
+
 
 def check_copies(fault: Fault) -> None:
     """Refuses copies of requests of clients, which are never made.
@@ -47,4 +53,17 @@ def check_copies(fault: Fault) -> None:
             f"messages is {fault.params[MESSAGES]!r}, but requests of clients are never duplicated, because "
             "a client expects one effect of one request; name requests of nodes, such as "
             '"Fetch from follower to leader"'
+        )
+
+
+def check_transactions(template: str, workload: str) -> None:
+    """Refuses a template about transactions if clients have none.
+
+    Raises:
+        UsageError: The workload has no transactions.
+    """
+    if template in OF_TRANSACTIONS and workload in WITHOUT_TRANSACTIONS:
+        raise UsageError(
+            f"the template {template!r} is about transactions, and the workload {workload!r} has none; "
+            'leave it out of nemesis.templates, or set workload.name to "transactions"'
         )

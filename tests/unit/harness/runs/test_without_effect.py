@@ -1,14 +1,19 @@
-"""Faults that can have no effect are refused; what is drawn never is."""
+"""Templates and faults that can have no effect with an experiment are refused; what is drawn never is."""
 
 from random import Random
 
 import pytest
 
-from harness.runs.without_effect import check_copies
+from harness.errors import UsageError
+from harness.runs import experiment_file as experiments
+from harness.runs.without_effect import OF_TRANSACTIONS, WITHOUT_TRANSACTIONS, check_copies
 from nemesis.administration import ACTIONS
 from nemesis.fault import Fault
 from nemesis.schedule import Rhythm, random_schedule
 from nemesis.templates import TEMPLATES
+from workloads.registry import WORKLOADS
+
+MARKER = "WriteTxnMarkers"
 
 
 def drawn(template: str) -> list[Fault]:
@@ -29,6 +34,38 @@ def drawn(template: str) -> list[Fault]:
             log_dirs=2,
         )
     ]
+
+
+def text(template: str, workload: str) -> str:
+    return f'[workload]\nname = "{workload}"\n[nemesis]\ntemplates = ["election", "{template}"]'
+
+
+@pytest.mark.parametrize("workload", WITHOUT_TRANSACTIONS)
+@pytest.mark.parametrize("template", OF_TRANSACTIONS)
+def test_a_template_about_transactions_needs_a_workload_with_some(
+    template: str, workload: str
+) -> None:
+    sentence = f"x: the template {template!r} is about transactions, and the workload {workload!r} has none; leave"
+    with pytest.raises(UsageError, match=sentence):
+        experiments.loads(text(template, workload), origin="x")
+    assert experiments.loads(text(template, "transactions"), origin="x").nemesis.templates
+
+
+def test_a_space_that_draws_such_a_template_is_refused_before_the_first_run() -> None:
+    space = '[space]\n"nemesis.templates" = [["election"], ["late-markers"]]'
+    with pytest.raises(UsageError, match=r"the space draws .* is about transactions"):
+        experiments.loads(space, origin="x")
+
+
+def test_the_templates_about_transactions_are_those_that_wait_for_markers() -> None:
+    waiting = {
+        name for name in TEMPLATES if any(MARKER in str(fault.to_json()) for fault in drawn(name))
+    }
+    assert waiting == set(OF_TRANSACTIONS)
+
+
+def test_every_other_built_in_workload_has_transactions() -> None:
+    assert set(WORKLOADS.built_in) - set(WITHOUT_TRANSACTIONS) == {"transactions"}
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
