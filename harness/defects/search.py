@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from harness.campaigns.crew import Crew, Request, Row
 from harness.campaigns.effects import CampaignEffects
@@ -38,6 +38,9 @@ NOT_SEEN_BY_CLIENTS = frozenset(
 )
 """Anomalies in what nodes report or hold; no client sees them."""
 
+Seen: TypeAlias = tuple[str, ...]
+"""What an oracle saw in a run."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
@@ -47,17 +50,17 @@ class Found:
         seed: The seed that shows it.
         runs: How many runs it took.
         cpu_s: The processor time of these runs.
-        what: What was seen: a violation in words, or the ids of anomalies.
+        what: What was seen: one violation in words, or the ids of anomalies.
     """
 
     seed: int
     runs: int
     cpu_s: float
-    what: str
+    what: Seen
 
 
-def seen_by(oracle: str, row: Mapping[str, Any]) -> str:
-    """Returns what an oracle saw in a run; empty if nothing.
+def seen_by(oracle: str, row: Mapping[str, Any]) -> Seen:
+    """Returns what an oracle saw in a run: one violation in words, or the ids of anomalies; empty if nothing.
 
     Args:
         oracle: `MONITOR` for violations and what nodes report or hold, `CLIENTS` for what clients saw, `OFF` for
@@ -65,13 +68,13 @@ def seen_by(oracle: str, row: Mapping[str, Any]) -> str:
         row: Of the run.
     """
     if oracle != CLIENTS and row["violations"]:
-        return str(row["violations"][0])
+        return (str(row["violations"][0]),)
     forbidden = {one["id"] for one in row["anomalies"] if one["judgement"] == "forbidden"}
     if oracle == CLIENTS:
         forbidden -= NOT_SEEN_BY_CLIENTS
     if oracle == MONITOR:
         forbidden &= NOT_SEEN_BY_CLIENTS
-    return ", ".join(sorted(forbidden))
+    return tuple(sorted(forbidden))
 
 
 class Hunt:
@@ -91,7 +94,7 @@ class Hunt:
         self._runs_max = plan.runs
         self._cpu_s_max = plan.cpu_s
         self._sent: set[int] = set()
-        self._rows: dict[int, tuple[str, float]] = {}
+        self._rows: dict[int, tuple[Seen, float]] = {}
         self._shown_without: dict[int, bool] = {}
 
     @property
@@ -130,7 +133,7 @@ class Hunt:
         self._sent.add(seed)
         return seed
 
-    def add(self, seed: int, what: str, cpu_s: float) -> None:
+    def add(self, seed: int, what: Seen, cpu_s: float) -> None:
         """Takes a run of this arm."""
         self._sent.discard(seed)
         if self.status == UNFINISHED:
@@ -193,7 +196,7 @@ class Search:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.hunts = {arm.name: Hunt(arm, plan) for arm in plan.arms.values() if arm.defect}
-        self.wrong: list[tuple[str, int, str]] = []
+        self.wrong: list[tuple[str, int, Seen]] = []
         self.errors: list[tuple[str, int, str]] = []
         self.effects = CampaignEffects()
         self.done = 0
@@ -201,7 +204,7 @@ class Search:
         self._mutants = mutants
         self._data = {arm.name: experiments.to_data(arm.experiment) for arm in plan.arms.values()}
         self._number = {name: number for number, name in enumerate(plan.arms, 1)}
-        self._off: dict[tuple[str, int], str] = {}
+        self._off: dict[tuple[str, int], Seen] = {}
         self._asked_off: set[tuple[str, int]] = set()
         self._turn = 0
         self._sent = 0
@@ -281,7 +284,7 @@ class Search:
         # With a defect on, a run that is unknown for another reason may be the defect's doing.
         named = {**row, "seed": f"{seed} of {arm.name}"}
         self.effects.add(named if arm.oracle == OFF else {**named, "unknown_reason": ""})
-        what = "" if row["error"] else seen_by(arm.oracle, row)
+        what = () if row["error"] else seen_by(arm.oracle, row)
         self._mutants.notice(row, is_finding=bool(what))
         if arm.oracle != OFF:
             hunt = self.hunts[arm.name]
@@ -366,7 +369,7 @@ def result_of(plan: SearchPlan, search: Search, mutants: SearchedMutants) -> dic
         if hunt is None or is_blind:
             return None
         found, status = hunt.found, hunt.status
-        what = "" if found is None else _seen_as(oracle, found.what)
+        what = () if found is None else _seen_as(oracle, found.what)
         if found is not None and not what:
             found, status = None, ENDED
         return {
@@ -374,7 +377,7 @@ def result_of(plan: SearchPlan, search: Search, mutants: SearchedMutants) -> dic
             "runs": hunt.runs,
             "cpu_s": round(hunt.cpu_s, 3),
             "seed": None if found is None else found.seed,
-            "what": what,
+            "what": ", ".join(what),
             "command": "" if found is None else command(hunt.arm.name, found.seed),
         }
 
@@ -408,7 +411,7 @@ def result_of(plan: SearchPlan, search: Search, mutants: SearchedMutants) -> dic
         "unknown_reasons": list(search.effects.unknown_reasons),
         "unfinished": sum(hunt.status == UNFINISHED for hunt in search.hunts.values()),
         "wrong": [
-            {"arm": arm, "seed": seed, "what": what, "command": command(arm, seed)}
+            {"arm": arm, "seed": seed, "what": ", ".join(what), "command": command(arm, seed)}
             for arm, seed, what in search.wrong
         ],
         "errors": [
@@ -418,11 +421,11 @@ def result_of(plan: SearchPlan, search: Search, mutants: SearchedMutants) -> dic
     }
 
 
-def _seen_as(oracle: str, what: str) -> str:
+def _seen_as(oracle: str, what: Seen) -> Seen:
     """Returns the part of what a run showed that is for an oracle."""
     if oracle == MONITOR:
         return what
-    return ", ".join(one for one in what.split(", ") if (one == STUCK) == (oracle == STUCK))
+    return tuple(one for one in what if (one == STUCK) == (oracle == STUCK))
 
 
 def _is_found(oracle: Any) -> bool:

@@ -205,12 +205,12 @@ def test_a_run_that_the_harness_could_not_finish_is_reported_and_finds_nothing(
 def test_seeds_below_an_unconfirmed_finding_still_run() -> None:
     plan = plan_of("B-22")
     hunt = Hunt(plan.arms["B-22 clients"], plan)
-    hunt.add(3, "lost-acked-write", 1.0)
+    hunt.add(3, ("lost-acked-write",), 1.0)
     assert [hunt.next_seed(lambda seed: seed < 2) for _ in range(3)] == [0, 1, None]
     assert [hunt.next_seed(always) for _ in range(3)] == [2, None, None]
     assert list(hunt.to_confirm()) == [3]
     for seed in range(3):
-        hunt.add(seed, "", 1.0)
+        hunt.add(seed, (), 1.0)
     assert hunt.status == searching.UNFINISHED
     hunt.confirm(3, is_shown_without=False)
     assert hunt.found is not None
@@ -230,11 +230,11 @@ def test_what_each_oracle_sees() -> None:
         {"id": "divergent-replicas", "judgement": "forbidden"},
     ]
     seen = {"violations": ["INV-2"], "anomalies": anomalies}
-    assert seen_by(MONITOR, seen) == seen_by(OFF, seen) == "INV-2"
-    assert seen_by(CLIENTS, seen) == "visible-regress"
+    assert seen_by(MONITOR, seen) == seen_by(OFF, seen) == ("INV-2",)
+    assert seen_by(CLIENTS, seen) == ("visible-regress",)
     unseen = {**seen, "violations": []}
-    assert seen_by(OFF, unseen) == "divergent-replicas, invariant-broken, visible-regress"
-    assert seen_by(MONITOR, unseen) == "divergent-replicas, invariant-broken"
+    assert seen_by(OFF, unseen) == ("divergent-replicas", "invariant-broken", "visible-regress")
+    assert seen_by(MONITOR, unseen) == ("divergent-replicas", "invariant-broken")
     assert not seen_by(MONITOR, {"violations": [], "anomalies": anomalies[1:3]})
 
 
@@ -281,6 +281,20 @@ def test_a_run_that_lost_records_and_is_stuck_counts_for_both(tmp_path: Path) ->
     (one,) = result["defects"]
     assert (one[CLIENTS]["what"], one[STUCK]["what"]) == ("lost-acked-write", "stuck")
     assert (result["found_by_clients"], result["found_by_stuck"]) == (1, 0)
+
+
+def test_an_anomaly_of_another_package_is_given_to_one_oracle_whole(tmp_path: Path) -> None:
+    """Its id may have a comma, and words that are an anomaly of ours."""
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        made_up = row(request, clients=1)
+        for anomaly in made_up["anomalies"]:
+            anomaly["id"] = "slow, stuck"
+        return made_up
+
+    (one,) = run(tmp_path, plan_of("B-18", runs=5), answer)["defects"]
+    assert (one[CLIENTS]["status"], one[CLIENTS]["what"]) == ("found", "slow, stuck")
+    assert (one[STUCK]["status"], one[STUCK]["what"]) == ("ended", "")
 
 
 def test_the_plan_is_stored_and_read(tmp_path: Path) -> None:
