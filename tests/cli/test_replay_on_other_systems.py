@@ -177,6 +177,25 @@ def test_systems_and_worlds_that_do_not_exist_are_refused(
         assert sentence in refused(capsys, "replay", stored, "--no-spark", option, value)
 
 
+def test_several_attempts_where_all_would_be_the_same_run_are_refused(
+    capsys: pytest.CaptureFixture[str], stored: Path, kills: Stored
+) -> None:
+    sentence = (
+        "a simulated run is the same every time; leave it out, or add --on local, docker or ssh"
+    )
+    before = len(list(stored.parent.iterdir()))
+    for words in (
+        (stored, "--attempts", 7),
+        (stored, "--attempts", 7, "--on", "simulation"),
+        (kills(), "--attempts", 2, "--on", "simulation"),
+    ):
+        assert sentence in refused(capsys, "replay", *words, "--no-spark")
+    assert len(list(stored.parent.iterdir())) == before
+    store = ("--no-spark", "--json", "--results", stored.parent.parent)
+    once = call(capsys, "replay", stored, "--attempts", 1, *store).data
+    assert once["same_trace"] is True
+
+
 def test_a_version_that_was_not_fetched_is_refused_before_anything_starts(
     capsys: pytest.CaptureFixture[str], kills: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:

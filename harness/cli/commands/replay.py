@@ -19,12 +19,14 @@ from harness.cli.output import print_json, show
 from harness.cli.progress import StandardErrorProgress
 from harness.cli.repeating import repeat_elsewhere, repeat_parts
 from harness.cli.runs import EXIT_CODE_OF, open_store, print_run, spark_for, worst_exit_code
-from harness.errors import HarnessFailure
+from harness.errors import HarnessFailure, UsageError
 from results.layout import RunFiles
 from results.store import RunStore, read_json, write_json
 
 if TYPE_CHECKING:
     from harness.runs.experiment import Experiment
+
+ATTEMPTS = 3
 
 
 def add_parser(commands: Subcommands) -> None:
@@ -36,9 +38,8 @@ def add_parser(commands: Subcommands) -> None:
     parser.add_argument(
         "--attempts",
         type=positive_number,
-        default=3,
         metavar="N",
-        help="run N times where runs are not repeatable (default: %(default)s)",
+        help=f"outside the simulation, where no run is repeatable, run N times (default: {ATTEMPTS})",
     )
     add_judging_options(parser)
 
@@ -58,7 +59,10 @@ def replay(options: argparse.Namespace) -> int:
     original = store.find(options.run)
     experiment, seed, stored = load_replay(original)
     check_hosts_used(options.hosts, options.on or experiment.on)
-    if _differs(options, experiment) or not experiment.environment.is_simulated:
+    differs = _differs(options, experiment)
+    _check_attempts(options.attempts, options.on or experiment.on)
+    options.attempts = options.attempts or ATTEMPTS
+    if differs or not experiment.environment.is_simulated:
         return _repeat(options, store, original, experiment, seed)
     with StandardErrorProgress(quiet=options.quiet) as progress:
         directory = record(experiment, seed, store, progress)
@@ -99,6 +103,21 @@ def _differs(options: argparse.Namespace, experiment: "Experiment") -> bool:
         find_system(**keys)
     own = {"system": experiment.system, "version": experiment.version}
     return options.on not in (None, experiment.on) or keys not in ({}, own)
+
+
+def _check_attempts(attempts: int | None, on: str) -> None:
+    """Refuses several attempts where all of them would be the same run.
+
+    Raises:
+        UsageError: There are several, in the simulation.
+    """
+    from harness.environments.registry import ENVIRONMENTS
+
+    if attempts is not None and attempts > 1 and ENVIRONMENTS[on].is_simulated:
+        raise UsageError(
+            f"--attempts is {attempts}, but a simulated run is the same every time; leave it out, or add "
+            "--on local, docker or ssh"
+        )
 
 
 def _repeat(
