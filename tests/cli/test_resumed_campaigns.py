@@ -165,6 +165,35 @@ def test_an_interrupted_campaign_prints_what_was_done_and_a_command_that_continu
     assert rows[:12] == rows_of(whole)
 
 
+def test_an_interrupted_search_for_defects_ends_like_other_campaigns_and_continues(
+    tmp_path: Path,
+) -> None:
+    process = start(tmp_path, "defects", "search", "B-19", "B-33", "--runs", 8, "--json")
+    deadline_s = time.monotonic() + LIMIT_S
+    while not any(path.stat().st_size for path in (tmp_path / "runs").glob("search-*/rows.jsonl")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    outcome = finish(process)
+    assert outcome.code == 255
+    first, last = outcome.err.splitlines()
+    assert last == "laststand: interrupted"
+    said = json.loads(outcome.out)
+    assert (said["exit_code"], said["interrupted"], said["error"]) == (255, True, "interrupted")
+    assert first == f"laststand: to continue, run: {said['resume']}"
+    assert said["unfinished"]
+    (file,) = (tmp_path / "runs").glob("search-*/rows.jsonl")
+    kept = file.read_bytes()
+    assert kept.count(b"\n") == said["runs"]
+    words = said["resume"].removeprefix("laststand ").split()
+    resumed = finish(start(tmp_path, *words, "--json"))
+    whole = json.loads(resumed.out)
+    assert (resumed.code in (0, 2), whole["error"], whole["unfinished"]) == (True, None, 0)
+    assert file.read_bytes().startswith(kept)
+    assert whole["runs"] > said["runs"]
+
+
 def test_two_processes_cannot_run_one_campaign(
     capsys: pytest.CaptureFixture[str], whole: Path
 ) -> None:
