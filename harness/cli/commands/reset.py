@@ -26,7 +26,9 @@ def add_parser(commands: Subcommands) -> None:
     )
     add_hosts_option(parser, "also clean the hosts of this TOML file")
     parser.add_argument(
-        "--all", action="store_true", help="also remove what belongs to runs in progress"
+        "--all",
+        action="store_true",
+        help="also remove what belongs to runs in progress, or to probes of the last ten minutes",
     )
 
 
@@ -64,6 +66,7 @@ def reset(options: argparse.Namespace) -> int:
 
 def _reset_here(everything: bool) -> tuple[list[str], str, str]:
     """Returns what was removed from this machine, the engine's state, and why something may be left."""
+    from harness.cli import probe_leftovers
     from harness.environments.hosts import docker
     from nemesis.agent import state
     from nemesis.agent.errors import AgentError
@@ -75,6 +78,7 @@ def _reset_here(everything: bool) -> tuple[list[str], str, str]:
     removed = removed or []
     try:
         removed += state.reset(docker.STATE_ROOT, even_if_alive=everything)
+        removed += probe_leftovers.reset(docker.STATE_ROOT, even_if_alive=everything)
     except PermissionError as error:
         raise HarnessFailure(f"leftovers can only be removed by root: {error}") from None
     except AgentError as error:
