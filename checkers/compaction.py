@@ -7,10 +7,15 @@ existed when the poll ended. Those records are added to what the poll returned, 
 without compaction, in which offsets may be missing. The last record of each key is never added, so its loss shows.
 
 A later record exists if a client saw it: in a poll, in an acknowledgement with an offset, or because one batch
-carried it with such a record. If it is lost itself, that is found on its own. A record between both that no client
-saw may have done the same earlier, and have been removed since. If the final reads do not reach the end of the
-log, such a record may also be beyond them; the verdict is at best unknown then. Tombstones count as records; a
-history in which they are the last records of their keys is not judged rightly after `delete.retention.ms`.
+carried it with such a record. A record between both that no client saw may have done the same earlier, and have
+been removed since. If the final reads do not reach the end of the log, such a record may also be beyond them; the
+verdict is at best unknown then. Tombstones count as records; a history in which they are the last records of their
+keys is not judged rightly after `delete.retention.ms`.
+
+If the later records of a key are all gone at the end of the run, the earlier one is judged as a loss of its own.
+A record that was acknowledged with acks=1 may be cut off before it is committed, and then it replaces nothing.
+What was committed is lost only by an election that an anomaly names; if that one is excused, the elected replica
+may have copied a cleaned log without its end, and it is undecided what it lost (`checkers.kernels.elections`).
 
 The batches of replicas are not compared: each replica cleans its log in its own time, and rewrites batches.
 """
@@ -46,6 +51,10 @@ def as_not_compacted(tables: Tables, context: RunContext) -> tuple[Tables, RunCo
     if "operations" not in tables or "records_read" not in tables:
         return filled, context
     filled["operations"], filled["records_read"] = with_removed_records(
-        tables["operations"], tables["records_read"], context.clock_error_ns
+        tables["operations"],
+        tables["records_read"],
+        context.clock_error_ns,
+        replica_states=tables.get("replica_states"),
+        phase_complete=context.final_phase_complete,
     )
     return filled, context

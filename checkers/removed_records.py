@@ -1,14 +1,20 @@
-"""Records of a compacted log that its cleaner may have removed (`checkers.compaction`)."""
+"""Records of a compacted log that its cleaner may have removed (`checkers.compaction`).
+
+A record is *gone* if the final reads went over its offset without it, or if they reached the end of a shorter log.
+It is not if a record at its offset cannot be read.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.kernels.history import I64
+from checkers.kernels.history import I64, Bools
+from checkers.kernels.lost_acked import merged
 from harness.history.schema import with_column
 
 IDENTITY = ["offset", "value", "process", "sequence", "leader_epoch"]
@@ -19,7 +25,12 @@ NEVER_NS = np.iinfo(np.int64).max
 
 
 def with_removed_records(
-    operations: pa.Table, records_read: pa.Table, clock_error_ns: int = 0
+    operations: pa.Table,
+    records_read: pa.Table,
+    clock_error_ns: int = 0,
+    *,
+    replica_states: pa.Table | None = None,
+    phase_complete: bool = True,
 ) -> tuple[pa.Table, pa.Table]:
     """Adds to each poll the records that the cleaner may have removed from the range that it read.
 
@@ -27,6 +38,9 @@ def with_removed_records(
         operations: Of any number of partitions; of one, if it has no columns `topic` and `partition`.
         records_read: Likewise.
         clock_error_ns: Largest difference between two clocks that stamped operations.
+        replica_states: Likewise; None if no logs were recorded. A leader may hold more than it may show.
+        phase_complete: Whether the run recorded that its final phase ended as planned. Otherwise the log may go on
+            behind the end that was reported.
 
     Returns:
         Both tables with more rows of `records_read`, a larger `record_count`, and `info` as the outcome of appends
@@ -36,8 +50,10 @@ def with_removed_records(
     reads = records_read.to_pandas(types_mapper=pd.ArrowDtype)
     added = []
     replaced: list[int] = []
-    for mine, here in _partitions(ops, reads):
-        log = _SeenLog.of(mine, here)
+    log_ends = _log_ends(replica_states)
+    for place, mine, here in _partitions(ops, reads):
+        final = _FinalReads.of(mine, here, log_ends.get(place, -1), phase_complete=phase_complete)
+        log = _SeenLog.of(mine, here, final, clock_error_ns)
         added.append(log.missing_in(mine, here, clock_error_ns))
         replaced += log.perhaps_replaced(mine, here, clock_error_ns)
     more = pd.concat(added) if added else pd.DataFrame()
@@ -60,14 +76,90 @@ def with_removed_records(
 
 def _partitions(
     operations: pd.DataFrame, records_read: pd.DataFrame
-) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
-    """Yields both tables of each partition."""
+) -> Iterator[tuple[Any, pd.DataFrame, pd.DataFrame]]:
+    """Yields topic and partition, None if they are not known, and both tables of each partition."""
     if not set(PLACE) <= set(operations.columns):
-        yield operations, records_read
+        yield None, operations, records_read
         return
     reads = dict(iter(records_read.groupby(PLACE)))
     for place, mine in operations.groupby(PLACE):
-        yield mine, reads.get(place, records_read.iloc[:0])
+        yield place, mine, reads.get(place, records_read.iloc[:0])
+
+
+def _log_ends(replica_states: pa.Table | None) -> dict[Any, int]:
+    """Returns the largest log end of a replica at the end of the run, by topic and partition, as `_partitions`."""
+    if replica_states is None or not replica_states.num_rows:
+        return {}
+    rows = replica_states.to_pandas(types_mapper=pd.ArrowDtype).sort_values("at_ns", kind="stable")
+    if not set(PLACE) <= set(rows.columns):
+        return {None: int(rows.groupby("node")["log_end_offset"].last().max())}
+    last = rows.groupby([*PLACE, "node"])["log_end_offset"].last()
+    return {place: int(end) for place, end in last.groupby(PLACE).max().items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FinalReads:
+    """What the final reads of one partition returned, and what they went over.
+
+    Attributes:
+        returned: Offset and value of each record.
+        unreadable: Offsets of records that could not be read.
+        starts, stops: Disjoint ranges [start, stop) that they went over, ascending.
+        end: Nothing is at or behind it; `NEVER_NS` if that is not known.
+        asked_ns: When the end was requested.
+    """
+
+    returned: pd.MultiIndex
+    unreadable: I64
+    starts: I64
+    stops: I64
+    end: int
+    asked_ns: int
+
+    @staticmethod
+    def of(
+        operations: pd.DataFrame,
+        records_read: pd.DataFrame,
+        log_end: int,
+        *,
+        phase_complete: bool,
+    ) -> "_FinalReads":
+        """Returns those of a partition; `log_end` is the largest log end of a replica at the end of the run."""
+        final = operations[operations["final"] & (operations["outcome"] == "ok")]
+        rows = records_read[records_read["op_index"].isin(final["op_index"])]
+        polls = _ranges(final, rows)
+        # Where a poll began whose position is not known, only its first record shows.
+        starts, stops = merged(polls["surely"].to_numpy(), polls["last"].to_numpy() + 1)
+        reached, ends = _reached(final, rows)
+        end = int(ends["end"].max()) if len(ends) else -1
+        is_known = phase_complete and reached == end
+        is_ok = rows["status"] == "ok"
+        return _FinalReads(
+            returned=pd.MultiIndex.from_frame(rows.loc[is_ok, ["offset", "value"]].astype("int64")),
+            unreadable=rows.loc[~is_ok, "offset"].to_numpy(dtype="int64"),
+            starts=starts,
+            stops=stops,
+            end=max(end, log_end) if is_known else NEVER_NS,
+            asked_ns=int(ends.loc[ends["end"] == end, "invoked_ns"].min()) if is_known else 0,
+        )
+
+    def lack(self, known: pd.DataFrame, clock_error_ns: int) -> Bools:
+        """Returns which records are gone.
+
+        Args:
+            known: Columns `offset`, `value` and `shown_ns`, when a response first showed it.
+            clock_error_ns: Largest difference between two clocks.
+        """
+        offset = known["offset"].to_numpy()
+        at = np.searchsorted(self.starts, offset, side="right") - 1
+        is_over = (at >= 0) & (np.append(self.stops, -1)[at] > offset)
+        is_there = pd.MultiIndex.from_frame(known[["offset", "value"]]).isin(self.returned)
+        is_there |= np.isin(offset, self.unreadable)
+        # A log end that was requested before the record was there may have been too small.
+        is_beyond = offset >= self.end
+        is_beyond &= known["shown_ns"].to_numpy() < self.asked_ns - clock_error_ns
+        gone: Bools = (is_over | is_beyond) & ~is_there
+        return gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,15 +169,20 @@ class _SeenLog:
     Several are at one offset if elections lost some.
 
     Attributes:
-        records: Columns `IDENTITY`, `key`, `invoked_ns` and `completed_ns` of the append, and `removable_ns`: from
-            when on the cleaner may have removed it. Ascending by offset, then by leader epoch if it is known, then
-            by the first response that shows the record.
+        records: Columns `IDENTITY`, `key`, `invoked_ns` and `completed_ns` of the append, `is_gone`, and
+            `removable_ns`: from when on the cleaner may have removed it. Ascending by offset, then by leader epoch
+            if it is known, then by the first response that shows the record.
     """
 
     records: pd.DataFrame
 
     @staticmethod
-    def of(operations: pd.DataFrame, records_read: pd.DataFrame) -> "_SeenLog":
+    def of(
+        operations: pd.DataFrame,
+        records_read: pd.DataFrame,
+        final: _FinalReads,
+        clock_error_ns: int,
+    ) -> "_SeenLog":
         """Returns what polls returned, what was acknowledged with an offset, and the rest of the batches."""
         appends = operations[operations["kind"] == "append"].set_index("op_index")
         read = records_read[(records_read["status"] == "ok")].sort_values("op_index", kind="stable")
@@ -116,6 +213,7 @@ class _SeenLog:
         )
         known["shown_ns"] = known[["shown_ns", "completed_ns"]].min(axis="columns")
         known = known.sort_values(["offset", "epoch", "shown_ns"], ignore_index=True)
+        known = known.assign(is_gone=final.lack(known, clock_error_ns))
         # The earliest of the later records of its key permits its removal.
         backwards = known.iloc[::-1]
         earliest = backwards.groupby("key")["invoked_ns"].cummin()
@@ -125,8 +223,12 @@ class _SeenLog:
         # A stored column is a dictionary, whose every key would be a group, also without rows.
         first_ns = unseen["invoked_ns"].groupby(unseen["key"].to_numpy()).min()
         hidden = _by_key(first_ns, backwards["key"], NEVER_NS)
-        # If the final reads end early, it may also be beyond them, and nothing has to be there later.
-        is_possible = (later < NEVER_NS) | _ends_early(operations, records_read)
+        # The cleaner keeps the last record of a key. If all later ones are gone, so is what permits the removal.
+        is_kept = (~backwards["is_gone"]).groupby(backwards["key"]).cummax()
+        is_possible = is_kept.groupby(backwards["key"]).shift(1, fill_value=False).to_numpy()
+        if _ends_early(operations, records_read):
+            # One that no client saw may also be beyond the final reads.
+            is_possible |= hidden < NEVER_NS
         later = np.where(is_possible, np.minimum(later, hidden), NEVER_NS)
         # Records without a key replace nothing; a compacted topic refuses them.
         later = pd.Series(np.where(backwards["key"] != "", later, NEVER_NS), backwards.index)
@@ -170,7 +272,8 @@ class _SeenLog:
             & operations["offset"].isna()
         )
         unknown = operations[is_unknown & ~operations["op_index"].isin(records_read["value"])]
-        last_ns = self.records[self.records["key"] != ""].groupby("key")["completed_ns"].max()
+        kept = self.records[(self.records["key"] != "") & ~self.records["is_gone"]]
+        last_ns = kept.groupby("key")["completed_ns"].max()
         # A record whose append ended before this one began cannot be behind it.
         may_be_later = _by_key(last_ns, unknown["key"], -1)
         invoked_ns = unknown["invoked_ns"].to_numpy(dtype="int64")
@@ -202,9 +305,12 @@ def _with_whole_batches(known: pd.DataFrame, appends: pd.DataFrame) -> pd.DataFr
 
 
 def _ranges(operations: pd.DataFrame, records_read: pd.DataFrame) -> pd.DataFrame:
-    """Returns the polls that returned records in ascending order: `op_index`, `start`, `last`, `completed_ns`.
+    """Returns the polls that returned records in ascending order.
 
     A final poll begins where the one before it of its process ended, if its position is not known.
+
+    Returns:
+        Columns `op_index`, `start`, `last`, `completed_ns`, and `surely`: the start without that assumption.
     """
     rows = records_read[["op_index", "index_in_poll", "offset"]].astype("int64")
     rows = rows.sort_values(["op_index", "index_in_poll"], kind="stable")
@@ -220,18 +326,34 @@ def _ranges(operations: pd.DataFrame, records_read: pd.DataFrame) -> pd.DataFram
     known = polls["position"].astype("int64")
     start = np.where(known >= 0, np.minimum(known, polls["first"]), polls["first"])
     followed = (previous + 1).reindex(polls.index).fillna(NEVER_NS).astype("int64")
-    polls = polls.assign(start=np.where(known >= 0, start, np.minimum(start, followed)))
-    return polls[["op_index", "start", "last", "completed_ns"]].astype("int64")
+    polls = polls.assign(
+        surely=start, start=np.where(known >= 0, start, np.minimum(start, followed))
+    )
+    return polls[["op_index", "start", "last", "completed_ns", "surely"]].astype("int64")
 
 
 def _ends_early(operations: pd.DataFrame, records_read: pd.DataFrame) -> bool:
     """Returns whether the final reads certainly did not reach the end of the log that they saw."""
     final = operations[operations["final"] & (operations["outcome"] == "ok")]
+    reached, ends = _reached(final, records_read)
+    return bool(reached < ends["end"].max()) if len(ends) else False
+
+
+def _reached(final: pd.DataFrame, records_read: pd.DataFrame) -> tuple[int, pd.DataFrame]:
+    """Returns how far the final reads got, and the log ends that they saw: `end` and `invoked_ns`.
+
+    Args:
+        final: Those that succeeded.
+        records_read: Of any operations.
+    """
     polls = final[final["kind"] == "poll"]
     read = records_read["offset"][records_read["op_index"].isin(polls["op_index"])]
     reached = max(read.max() + 1 if len(read) else 0, polls["position"].max() if len(polls) else 0)
-    ends = pd.concat([polls["end_offset"], final["offset"][final["kind"] == "latest"]])
-    return bool(reached < ends.fillna(-1).max()) if len(ends) else False
+    latest = final[final["kind"] == "latest"]
+    ends = pd.concat([polls.assign(end=polls["end_offset"]), latest.assign(end=latest["offset"])])
+    return int(reached), ends.assign(end=ends["end"].fillna(-1).astype("int64"))[
+        ["end", "invoked_ns"]
+    ]
 
 
 def _by_key(times_ns: pd.Series, keys: pd.Series, missing_ns: int) -> I64:

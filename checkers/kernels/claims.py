@@ -248,8 +248,19 @@ class ClaimReader:
             offsets: Where they were.
         """
         found = np.zeros(len(values), dtype=np.bool_)
+        for row in np.flatnonzero(self.have_later(values, offsets)).tolist():
+            found[row] = len(self._values_at(int(offsets[row]))) > 1
+        return found
+
+    def have_later(self, values: I64, offsets: I64) -> Bools:
+        """Returns behind which records of a compacted topic a client saw another one of their key.
+
+        Args:
+            values: Those of the records.
+            offsets: Where they were.
+        """
         if not self._compacted:
-            return found
+            return np.zeros(len(values), dtype=np.bool_)
         known_offset, known_value = self._by_offset
         writer, append = self._history.append_at(known_value), self._history.append_at(values)
         # What is not known to be an append has no key, and nothing replaces it.
@@ -257,9 +268,8 @@ class ClaimReader:
         last = np.full(keys.max() + 2, ABSENT)
         np.maximum.at(last, keys[writer], known_offset)
         last[-1] = ABSENT
-        for row in np.flatnonzero(last[keys[append]] > offsets).tolist():
-            found[row] = len(self._values_at(int(offsets[row]))) > 1
-        return found
+        later: Bools = last[keys[append]] > offsets
+        return later
 
     @cached_property
     def _keys(self) -> I64:

@@ -75,10 +75,89 @@ def test_the_last_record_of_a_key_must_stay() -> None:
     assert lost.count == 1
 
 
-def test_both_records_of_a_key_gone_is_one_loss() -> None:
+def test_both_records_of_a_key_gone_are_two_losses() -> None:
+    """Nothing in the final log replaces the first one."""
     verdict = judged([OLD, NEW, OTHER, final(10, 20, (2, 2))])
     (lost,) = [one for one in verdict.anomalies if one.id == "lost-acked-write"]
-    assert lost.count == 1
+    assert lost.count == 2
+
+
+def never_committed(*polls: Call, offset: int = 1, **more: Any) -> Verdict:
+    """Judges a history in which the later record of a key was acknowledged with acks=1, and lost its offset."""
+    calls = [OLD, append(1, offset, at=3, acks=1), append(2, 1, at=5), *polls]
+    return judged(calls, **more)
+
+
+def test_what_was_acknowledged_with_acks_1_and_cut_off_replaces_nothing() -> None:
+    verdict = never_committed(final(10, 20, (1, 2), end=2))
+    assert verdict.validity == Validity.INVALID
+    (lost,) = [one for one in verdict.anomalies if one.id == "lost-acked-write"]
+    assert lost.details["values"] == [0]
+    assert never_committed(final(10, 20, (0, 0), (1, 2), end=2)).validity == Validity.VALID
+    # It may still be there: the final reads did not go over its offset.
+    assert never_committed(final(10, 20, (1, 2), end=3), offset=2).validity == Validity.UNKNOWN
+    # It is not: they reached the end of the log.
+    gone = never_committed(final(10, 20, (1, 2), end=2), offset=2)
+    assert "lost-acked-write" in ids(gone)
+
+
+def test_a_later_record_of_the_key_in_the_final_log_permits_the_removal() -> None:
+    more = append(3, 2, at=7)
+    keys = {**KEYS, 3: "a"}
+    calls = [OLD, append(1, 1, at=3, acks=1), append(2, 1, at=5), more]
+    assert judged([*calls, final(10, 20, (1, 2), (2, 3))], keys).validity == Validity.VALID
+    assert judged([*calls, final(10, 20, (1, 2), (2, 3))], {**keys, 3: "c"}).validity == "invalid"
+    # The record at its offset cannot be read, and may be the later one.
+    last = final(10, 20, (1, 2), (2, 3))
+    tables = keyed([*calls, last], {**keys, 3: "c"})
+    status = ["corrupt", "ok"]
+    tables["records_read"] = with_column(tables["records_read"], "status", status)
+    _, records = with_removed_records(tables["operations"], tables["records_read"])
+    assert records.column("offset").to_pylist() == [0, 1, 2]
+
+
+def test_an_append_without_an_offset_is_not_replaced_by_a_record_that_is_gone() -> None:
+    unknown = replace(OLD, offset=None)
+    calls = [unknown, append(1, 1, at=3, acks=1), append(2, 1, at=5)]
+    assert judged([*calls, final(10, 20, (1, 2), end=2)]).validity == Validity.INVALID
+    calls.append(append(3, 2, at=7))
+    last = final(10, 20, (1, 2), (2, 3))
+    assert judged([*calls, last], {**KEYS, 3: "a"}).validity == Validity.VALID
+
+
+BEYOND = [OLD, append(1, 2, at=3, acks=1), append(2, 1, at=5)]
+
+
+@pytest.mark.parametrize(
+    ("more", "log_end", "expected"),
+    [
+        ({}, None, [1]),
+        ({}, 2, [1]),
+        # A replica holds more than the final reads were shown.
+        ({}, 3, [0, 1]),
+        ({"phase_complete": False}, None, [0, 1]),
+        # The end was requested at 20 ns, and the record was acknowledged at 4 ns.
+        ({"clock_error_ns": 15}, None, [1]),
+        ({"clock_error_ns": 16}, None, [0, 1]),
+    ],
+)
+def test_a_record_beyond_the_end_of_the_final_log_permits_no_removal(
+    more: dict[str, Any], log_end: int | None, expected: list[int]
+) -> None:
+    tables = keyed([*BEYOND, final(10, 20, (1, 2), end=2)], KEYS)
+    if log_end is not None:
+        looks = [replica(1, 1, 3), replica(9, 1, log_end), replica(9, 2, 2), replica(5, 2, 3)]
+        more = {**more, "replica_states": run([], replicas=looks)["replica_states"]}
+    _, records = with_removed_records(tables["operations"], tables["records_read"], **more)
+    assert records.column("offset").to_pylist() == expected
+    both = without_place(tables["operations"]), without_place(tables["records_read"])
+    if "replica_states" in more:
+        more = {**more, "replica_states": without_place(more["replica_states"])}
+    assert with_removed_records(*both, **more)[1].column("offset").to_pylist() == expected
+
+
+def without_place(table: pa.Table) -> pa.Table:
+    return table.drop_columns(["topic", "partition"])
 
 
 def test_a_record_that_was_read_and_then_removed_has_not_vanished() -> None:
@@ -281,6 +360,65 @@ def test_a_replica_has_what_no_cleaner_may_remove() -> None:
     only_earlier = copied_late({0: "a", 1: "a", 2: "c"}, last=last, left=left)
     assert only_earlier.validity == Validity.INVALID, "only an earlier record of the key"
     assert copied_late(flagged=False).validity == Validity.INVALID, "no election that may lose it"
+
+
+def elected_without_it(*, flagged: bool = True, acks: int = -1, log_end: int = 1) -> Verdict:
+    """Judges a history in which broker 3 is elected without the later record of a key, and the first is gone.
+
+    Args:
+        flagged: Whether the election is.
+        acks: Of the later record.
+        log_end: Of broker 3 when it is elected; 1 if it has the first record.
+    """
+    later = append(1, 1, at=20, acks=acks)
+    calls = [append(0, 0, at=10), later, append(2, log_end, at=400), append(3, log_end + 1, at=410)]
+    end = log_end + 2
+    calls.append(final(50, 900, (log_end, 2), (log_end + 1, 3), position=0, end=end))
+    replicas = [leads(10, 1, 1, epoch=0), replica(11, 3, log_end)]
+    replicas.append(leads(20, 1, 2, hw=2 if acks == -1 else 1, epoch=0))
+    replicas.append(leads(310, 3, log_end, hw=log_end, epoch=1, cause="role"))
+    replicas += [
+        leads(at, 3, log_end + n, hw=log_end + n, epoch=1) for at, n in ((400, 1), (410, 2))
+    ]
+    keys = {0: "a", 1: "a", 2: "b", 3: "c"}
+    return of_an_election(calls, keys, replicas, flagged=flagged, min_isr=1)
+
+
+def test_an_election_that_lost_what_replaced_a_record_decides_what_its_absence_means() -> None:
+    """A replica that copied a cleaned log without its end may lack both, lawfully if the election is."""
+    verdict = elected_without_it()
+    assert verdict.validity == Validity.UNKNOWN
+    (undecided,) = [
+        one
+        for one in verdict.anomalies
+        if one.judgement == Judgement.UNDECIDED and one.id == "lost-acked-write"
+    ]
+    assert undecided.details["values"] == [0]
+    assert elected_without_it(log_end=0).validity == Validity.VALID, "it lost both"
+    for acks in (-1, 1):
+        verdict = elected_without_it(flagged=False, acks=acks)
+        assert verdict.validity == Validity.INVALID
+        assert "lost-acked-write" in ids(verdict)
+
+
+def torn(key: str = "a", *, flagged: bool = True) -> Verdict:
+    """Judges a history in which a cleaner removed the first record of a batch, and what replaced it is lost."""
+    sent = [replace(one, inv=10) for one in BATCH[:2]]
+    calls = [
+        *sent,
+        append(2, 2, at=20),
+        append(3, 2, at=400),
+        final(50, 900, (1, 1), (2, 3), end=3),
+    ]
+    states = [state(0, 1, [1, 2, 3], epoch=0), state(300, 3, [3], epoch=1, flagged=flagged)]
+    tables = {**run(calls, states=states), **keyed(calls, {0: "a", 1: "b", 2: key, 3: "c"})}
+    return judge_with_final_reads(tables, replace(UNCLEAN, checkers=IN_BATCHES.checkers))
+
+
+def test_a_batch_whose_record_was_replaced_by_one_that_an_election_lost_is_not_torn() -> None:
+    assert "torn-batch" not in ids(torn())
+    assert "torn-batch" in ids(torn(flagged=False)), "no election may have lost what replaced it"
+    assert "torn-batch" in ids(torn("d")), "nothing replaced it"
 
 
 def sent_early(
