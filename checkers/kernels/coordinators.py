@@ -7,6 +7,9 @@ partition in between was flagged and lawful, a broken promise if none was, and u
 (`checkers.kernels.elections`). If the elections of the offsets topic were not recorded and the run may have had
 such an election, it is undecided too.
 
+States that were read from a controller were committed at any moment between `after_ns` and `at_ns`. So a
+coordinator may have been replaced, and may have left the ISR, since `after_ns`.
+
 A coordinator answers what is committed from its memory, so one that was deposed and does not know it reports what
 was committed before. It knows when it copies from another leader, and before a member of the ISR has done so,
 nothing new is committed. So it cannot be one that is in the ISR when something is committed that it does not
@@ -28,7 +31,7 @@ import pyarrow as pa
 from checkers.kernels.elections import UNDECIDED, UNEXCUSED, Claims, Elections
 from checkers.kernels.history import I8, I64, INF_NS
 from checkers.kernels.lawful_losses import may_have_destroyed
-from checkers.kernels.metadata_gaps import Shown
+from checkers.kernels.metadata_gaps import Shown, earliest_ns
 from checkers.kernels.partition_tables import derive_once
 from checkers.kernels.replica_logs import ANY_EPOCH
 from harness.contracts.run_context import RunContext
@@ -125,10 +128,10 @@ class Coordinator:
                 # Otherwise another process of this broker was the one that was replaced.
                 if not any(at_ns <= one <= row["at_ns"] for one in registered_ns)
             ]
-            left_ns = later[out]["at_ns"] if out < len(later) else INF_NS
+            left_ns = earliest_ns(later[out]) if out < len(later) else INF_NS
             found.append(
                 Deposed(
-                    from_ns=row["at_ns"] - error_ns,
+                    from_ns=earliest_ns(row) - error_ns,
                     until_ns=row["at_ns"] + error_ns,
                     left_ns=left_ns - error_ns if left_ns < INF_NS else INF_NS,
                     back_ns=min(returns, default=INF_NS - error_ns) + error_ns,

@@ -73,6 +73,9 @@ flag is about a change that is not recorded; whether a flagged election was unav
 t0; and what was on destroyed replicas only. If the log of an elected replica was not recorded when it was elected,
 or no replica reported a leader epoch that clients saw, all logs count as looked at now and then.
 
+States that were read from a controller may have been committed before they were read (`after_ns`). If that decides
+whether an election was before another record, which shows that the first one is gone, it is undecided.
+
 An excuse compares times of clients with times of the controller. What is closer than the clocks are to each other
 (`clock_error_ns`) may have been the other way round. If the outcome depends on that, it is undecided. Where faults
 or replica logs count too, more clocks are compared, and every loss that anything may excuse is undecided.
@@ -91,7 +94,13 @@ import pyarrow as pa
 from checkers.kernels.columns import find_pairs
 from checkers.kernels.history import I8, I64, INF_NS, Bools, is_word
 from checkers.kernels.lawful_losses import may_have_destroyed
-from checkers.kernels.metadata_gaps import NOTHING_SHOWN, Gap, MetadataGaps, Shown
+from checkers.kernels.metadata_gaps import (
+    NOTHING_SHOWN,
+    Gap,
+    MetadataGaps,
+    Shown,
+    earliest_ns,
+)
 from checkers.kernels.replica_logs import ANY_EPOCH, Elected, Moment, Records, ReplicaLogs
 from checkers.kernels.unclean_elections import (
     NO_OBJECTION,
@@ -115,7 +124,8 @@ class Election:
     """One committed change that gave the partition a leader.
 
     Attributes:
-        at_ns: When it was committed.
+        at_ns: When it was committed, at the latest.
+        after_ns: Likewise, at the earliest; None if `at_ns` is exact.
         leader, leader_epoch: The elected replica and its epoch.
         is_flagged: Whether the controller marked it unclean.
         is_lawful: False iff it is flagged although the second rule above did not allow it.
@@ -145,6 +155,12 @@ class Election:
     log_end_offset: int | None = None
     reason: str = ""
     alone: tuple[Alone, ...] = ()
+    after_ns: int | None = None
+
+    @property
+    def earliest_ns(self) -> int:
+        """When it was committed at the earliest."""
+        return self.at_ns if self.after_ns is None else self.after_ns
 
     @property
     def excuses(self) -> bool:
@@ -182,12 +198,14 @@ class Claims(Records):
         may_be_removed: whether a cleaner may have removed it, as a later record of its key permits.
         read_ns: when the last read was invoked that shows it and whose leader epoch is not known, minus infinity
             if there is none.
+        elections_are_early: whether elections before these records count as committed at the earliest moment.
     """
 
     from_ns: I64
     epoch: I64
     may_be_removed: Bools | np.bool_ = np.False_
     read_ns: I64
+    elections_are_early: bool = False
 
     @property
     def is_torn(self) -> Bools:
@@ -405,6 +423,7 @@ class Elections:
     ) -> Election:
         return Election(
             at_ns=row["at_ns"],
+            after_ns=earliest_ns(row),
             leader=row["leader"],
             leader_epoch=row["leader_epoch"],
             is_flagged=row["flagged"],
@@ -448,6 +467,19 @@ class Elections:
             written: What reads show of who wrote where. A leader that wrote at an offset had nothing there when it
                 was elected. Complete logs show that themselves.
         """
+        found = self._by_clocks(lost, until, written)
+        if until is None or all(each.earliest_ns == each.at_ns for each in self.elections):
+            return found
+        # Perhaps an election was committed before the other record was established, and read after it.
+        other = self._by_clocks(lost, replace(until, elections_are_early=True), written)
+        is_unsure = other.outcome != found.outcome
+        return Fates(
+            outcome=np.where(is_unsure, UNDECIDED, found.outcome).astype(np.int8),
+            election=np.where(is_unsure & (found.election < 0), other.election, found.election),
+        )
+
+    def _by_clocks(self, lost: Claims, until: Claims | None, written: Written | None) -> Fates:
+        """Returns the same, by the moments at which elections were read, or by the earliest ones."""
         found = self._fates(lost, until, written)
         error_ns = self._clock_error_ns
         if not error_ns:
@@ -760,5 +792,6 @@ def _is_before(election: Election, until: Claims | None) -> Bools | bool:
     if until is None:
         return True
     known = np.maximum(until.epoch, until.low_epoch)
-    before: Bools = (election.at_ns <= until.by_ns) | (election.leader_epoch <= known)
+    at_ns = election.earliest_ns if until.elections_are_early else election.at_ns
+    before: Bools = (at_ns <= until.by_ns) | (election.leader_epoch <= known)
     return before

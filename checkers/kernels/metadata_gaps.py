@@ -115,7 +115,7 @@ class MetadataGaps:
         if index:
             # Nothing can be lost when the partition is created, in epoch 0.
             before = self._rows[index - 1]
-            first, since_ns = before["leader_epoch"] + 1, before["at_ns"]
+            first, since_ns = before["leader_epoch"] + 1, earliest_ns(before)
         last, until_ns = self._last_shown, INF_NS
         if index < len(self._rows):
             row = self._rows[index]
@@ -141,6 +141,12 @@ class MetadataGaps:
                 is_missing = self.is_missing_before[later]
                 return int(self._rows[later - is_missing]["at_ns"] + is_missing)
         return int(self._rows[-1]["at_ns"] + 1) if self.is_missing_before[-1] else INF_NS
+
+
+def earliest_ns(state: Mapping[str, Any]) -> int:
+    """Returns when a state was committed at the earliest: its reader may have been late."""
+    after_ns = state.get("after_ns")
+    return int(state["at_ns"] if after_ns is None else min(after_ns, state["at_ns"]))
 
 
 def effective_min_isr(state: Mapping[str, Any]) -> int:

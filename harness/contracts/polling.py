@@ -296,7 +296,7 @@ class PolledObservation:
         epochs = (state.leader_epoch, state.partition_epoch)
         head = (at_ns, self._next(), state.topic, state.partition, state.leader, *epochs)
         sets: tuple[list[int], ...] = (replicas, [], last_leader, replicas)
-        self._add_row("partition_states", (*head, *sets, 0, False, state.min_isr))
+        self._add_row("partition_states", (*head, *sets, 0, False, state.min_isr, None))
 
     def _numbers(self, names: Sequence[str]) -> tuple[int, ...]:
         return tuple(sorted(self._ids[name] for name in names if name in self._ids))

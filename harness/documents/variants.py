@@ -173,6 +173,11 @@ both to be empty: this is why the bound holds. This is so with ELR on and unclea
 no flagged election is justified; with unclean elections on, one is unless a member of ISR or ELR was unfenced and
 not in controlled shutdown. That is undecided if a disk fault may have taken the member's log offline.
 
+Where states are read from a controller, as with Apache Kafka, a state may be read late, for example after a
+fail-over of the controllers. It was committed at some moment between `after_ns` and `at_ns` of its row. If that
+decides whether an election was before a record which shows that another one is gone, or whether a coordinator had
+been replaced when it responded, it is undecided.
+
 What is not recorded is not known. Where states of the partition are missing, an election among them may have lost
 the record lawfully or not, and a flagged election after them may have been justified or not: that is undecided.
 States are missing where a leader epoch or a partition epoch is skipped, before the first state if an operation is

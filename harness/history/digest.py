@@ -10,12 +10,15 @@ from hashlib import blake2b
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from harness.history.schema import ADDED_IN
+from harness.history.schema import ADDED_IN, COLUMNS_ADDED_IN
 
 DIGEST_BYTES = 16
 FIRST_FORMAT = 6
 """The history format of the first digests. A table that a later one added counts if it has rows, so that digests
 of runs that do not use it stay the same."""
+LAST_WITH_ALL_COLUMNS = 9
+"""The last history format whose columns count in every digest. One that a later format added counts if it has a
+value."""
 
 
 def digest_of(tables: Mapping[str, pa.Table]) -> str:
@@ -31,6 +34,9 @@ def digest_of(tables: Mapping[str, pa.Table]) -> str:
             continue
         total.update(f"{name} {table.num_rows}\n".encode())
         for field, column in zip(table.schema, table.columns, strict=True):
+            added_in = COLUMNS_ADDED_IN.get((name, field.name), 0)
+            if added_in > LAST_WITH_ALL_COLUMNS and column.null_count == table.num_rows:
+                continue
             total.update(f"{field.name} {field.type} {column.null_count}\n".encode())
             if column.null_count:
                 total.update(_bytes_of(pc.cast(pc.is_valid(column), pa.uint8())))

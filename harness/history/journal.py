@@ -151,9 +151,13 @@ def read_frames(path: Path | RemoteFile) -> Iterator[dict[str, pa.RecordBatch]]:
         reason = error.strerror or first_line(error)
         raise HistoryError(f"{path} cannot be opened: {reason}") from None
     with file:
-        found = file.read(len(headers[FORMAT_VERSION]))
+        # The number of the format may have more digits in one header than in another.
+        found = file.read(min(map(len, headers.values())))
         # A harness that died within the header leaves an empty history, not a foreign file.
         version = next((one for one in versions if headers[one].startswith(found)), None)
+        if version is not None:
+            found += file.read(len(headers[version]) - len(found))
+            version = version if headers[version].startswith(found) else None
         if version is None:
             if found.startswith(_ANY_VERSION):
                 raise HistoryError(f"{path} was written by another version of laststand")

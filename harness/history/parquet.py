@@ -38,7 +38,7 @@ from harness.history.schema import (
 
 HISTORY_DIRECTORY = "history"
 MANIFEST_NAME = "manifest.json"
-FORMAT_VERSION = 9
+FORMAT_VERSION = 10
 OLDEST_FORMAT_READ = 3
 """Older formats lack tables (`harness.history.schema.ADDED_IN`) and columns (`COLUMNS_ADDED_IN`), and are the same
 otherwise."""

@@ -172,6 +172,13 @@ PARTITION_STATES = pa.schema(
             "whether this change is an election that the controller marked unclean",
         ),
         _field("min_isr", _I32, "effective min.insync.replicas of the partition"),
+        _field(
+            "after_ns",
+            _I64,
+            "when it was not committed yet, if the change was read from a controller, perhaps late; null if at_ns"
+            " is exact, or if that is not known",
+            nullable=True,
+        ),
     ]
 )
 
@@ -523,6 +530,7 @@ COLUMNS_ADDED_IN: dict[tuple[str, str], int] = {
     ("run_facts", "stuck_after_ms"): 6,
     ("run_facts", "compacted"): 9,
     ("operations", "batch"): 9,
+    ("partition_states", "after_ns"): 10,
 }
 """The history format that a column belongs to from on. In histories of older formats its lists are empty, its
 nullable values null, its other numbers 0 and its other truth values false."""

@@ -36,6 +36,9 @@ class MetadataRows:
         omits_repeated: Whether the record of a registration that is repeated by the same incarnation has no row.
             Kafka's brokers repeat the request until they get a response, and every request is committed.
         min_isr: `min.insync.replicas` of topics without a setting of their own.
+
+    Attributes:
+        after_ns: When the records that come next were certainly not committed yet; None if they come at once.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class MetadataRows:
         self._now = now
         self._clean_unless_noted = clean_unless_noted
         self._omits_repeated = omits_repeated
+        self.after_ns: int | None = None
         self._min_isr = min_isr
         self._clean_epochs: dict[int, bool] = {}
         self.flagged_partitions: frozenset[str] = frozenset()
@@ -197,6 +201,7 @@ class MetadataRows:
                 new.leader_recovery_state,
                 flagged,
                 min_isr,
+                self.after_ns,
             ),
         )
 

@@ -236,6 +236,45 @@ def test_no_other_coordinator_may(elections: list[dict[str, Any]]) -> None:
     assert judgement_of(judged(STALE, *elections)) is Judgement.FORBIDDEN
 
 
+LATE = election(205, flagged=False)
+"""It is read at 205 ns."""
+
+
+@pytest.mark.parametrize(
+    ("elected", "judgement"),
+    [
+        (LATE, Judgement.FORBIDDEN),
+        ({**LATE, "after_ns": 140}, Judgement.UNDECIDED),
+        # It was not replaced yet when the second commit was acknowledged.
+        ({**LATE, "after_ns": 195}, Judgement.FORBIDDEN),
+        # It was in the ISR at any moment at which the commit may have been acknowledged.
+        ({**LATE, "isr": [1, 2], "after_ns": 140}, Judgement.FORBIDDEN),
+    ],
+)
+def test_a_coordinator_whose_election_is_read_late_may_have_been_replaced_before(
+    elected: dict[str, Any], judgement: Judgement
+) -> None:
+    assert judgement_of(judged(STALE, elected)) is judgement
+
+
+@BOTH
+def test_an_election_that_is_read_late_may_have_lost_what_was_gone_before(
+    rows: list[dict[str, Any]],
+) -> None:
+    """What is gone is seen at 210 ns, and the election is read at 220 ns."""
+    for after_ns, judgement in (
+        (None, Judgement.FORBIDDEN),
+        (211, Judgement.FORBIDDEN),
+        (150, Judgement.UNDECIDED),
+    ):
+        elected = {**election(220, flagged=True), "after_ns": after_ns}
+        assert judgement_of(judged(rows, elected)) is judgement
+    elected = {**election(150, flagged=True), "after_ns": 120}
+    assert judgement_of(judged(rows, elected)) is Judgement.EXCUSED
+    elected = {**election(220, flagged=False), "after_ns": 150}
+    assert judgement_of(judged(rows, elected)) is Judgement.FORBIDDEN, "it is not flagged"
+
+
 def test_a_coordinator_that_came_back_later_may_have_answered_before() -> None:
     elections = (election(150, flagged=False), returned(205))
     assert judgement_of(judged(STALE, *elections)) is Judgement.UNDECIDED

@@ -117,6 +117,19 @@ def test_a_coordinator_that_does_not_know_that_it_was_replaced_leaves_it_undecid
     assert "may have reported an older position" in reason
 
 
+def test_a_coordinator_whose_election_is_read_late_may_have_been_replaced_before() -> None:
+    """The election is read after the second processor has polled."""
+    events, _ = twice()
+    late = elected(POLLED_MS + 2, 2, 3)
+    assert judgements(judged(events, late))[REPEATED] is Judgement.FORBIDDEN
+    for after_ms, judgement in (
+        (COMMIT_ASKED_MS, Judgement.UNDECIDED),
+        (COMMIT_ASKED_MS + 0.5, Judgement.FORBIDDEN),
+    ):
+        verdict = judged(events, {**late, "after_ns": int(after_ms * MS)})
+        assert judgements(verdict)[REPEATED] is judgement
+
+
 COMMIT_ASKED_MS, SECOND_MS, POLLED_MS = 14, 16, 18
 """In `twice`: the first processor requests its commit, the second one begins, and polls."""
 

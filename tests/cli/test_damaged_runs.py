@@ -111,8 +111,8 @@ def test_a_flipped_byte_is_detected_or_changes_no_row(
     [
         ('{"format": 3, "tab', "cannot be read as a history manifest"),
         ("[]", "is not a history manifest of laststand"),
-        ('{"format": 99}', "is of history format 99, this version reads 3 to 9"),
-        ('{"format": 1, "tables": {}}', "is of history format 1, this version reads 3 to 9"),
+        ('{"format": 99}', "is of history format 99, this version reads 3 to 10"),
+        ('{"format": 1, "tables": {}}', "is of history format 1, this version reads 3 to 10"),
         ('{"format": 3, "tables": {"operations": [["t", 0, "x"]]}}', "is not a history manifest"),
     ],
 )

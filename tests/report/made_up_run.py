@@ -50,6 +50,7 @@ class _Tape:
                 0,
                 False,
                 2,
+                None,
             ),
         )
 

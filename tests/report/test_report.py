@@ -221,7 +221,7 @@ def test_lanes_show_leaders_members_replicas_and_the_loss(run_dir):
 
 def test_elr_members_and_last_known_ones_have_lanes(tmp_path):
     writer = HistoryWriter(tmp_path)
-    base = (0, 0, [1, 2, 3], 0, False, 2)
+    base = (0, 0, [1, 2, 3], 0, False, 2, None)
     writer.add("partition_states", (0, 1, "t", 0, 1, 0, 0, [1], [3], [], *base[2:]))
     last = (2000 * MS, 2, "t", 0, -1, 1, 1, [], [3], [1], *base[2:])
     writer.add("partition_states", last)

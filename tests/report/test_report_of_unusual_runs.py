@@ -44,7 +44,7 @@ def test_hostile_strings_are_escaped(tmp_path):
     fault = ("f2", "cut", [clean], [clean, "b"], params, 1, 2, 3, True, "[]")
     writer.add("faults", (*fault, *traits))
     writer.add("marks", (3, clean, clean, json.dumps({clean: [clean]})))
-    state = (4, 1, clean, 0, 1, 0, 0, [1], [], [], [1], 0, False, 1)
+    state = (4, 1, clean, 0, 1, 0, 0, [1], [], [], [1], 0, False, 1, None)
     writer.add("partition_states", state)
     writer.add("replica_states", (4, clean, 1, clean, 0, 5, 5, 0, 0, "leader", clean))
     writer.add("replica_states", (6, clean, 1, clean, 0, 1, 1, 0, 0, clean, "truncate"))
@@ -121,7 +121,7 @@ def test_a_long_run_has_a_small_page(tmp_path):
     for index in range(10_000):
         at_ns = index * MS
         state = (at_ns, index, "t", 0, index % 3 + 1, index, index, [1 + index % 3], [], [])
-        writer.add("partition_states", (*state, [1, 2, 3], 0, False, 2))
+        writer.add("partition_states", (*state, [1, 2, 3], 0, False, 2, None))
         for step in range(10):
             end = index * 10 + step
             row = (at_ns + step * MS // 10, "b1", 1, "t", 0, end, end - 1, 0, index)

@@ -1,6 +1,6 @@
 """The events of a cluster of Apache Kafka, which writes no event log: committed metadata and states of replicas.
 
-{"at_ns": 1, "node": "c11", "event": "committed", "first": 0, "end": 9, "data": "<batches in hexadecimal>"}
+{"at_ns": 1, "node": "c11", "event": "committed", "first": 0, "end": 9, "after_ns": 0, "data": "<batches in hex>"}
 {"at_ns": 2, "node": "c11", "event": "snapshot", "end_offset": 9, "epoch": 2, "leader": 11, "data": "..."}
 {"at_ns": 3, "node": "b1", "event": "replica", "topic": "t", "partition": 0, "log_end_offset": 9, ...}
 {"at_ns": 4, "node": "c11", "event": "violation", "invariant": "INV-5", "sentence": "..."}
@@ -238,7 +238,15 @@ class KafkaEvents:
             return
         _require_known(part, first=part.first, end=part.end)
         self.batches.committed(part)
-        self._add(name, COMMITTED_EVENT, first=part.first, end=part.end, data=part.data.hex())
+        after_ns = int(part.after_s * 1e9)
+        self._add(
+            name,
+            COMMITTED_EVENT,
+            first=part.first,
+            end=part.end,
+            after_ns=after_ns,
+            data=part.data.hex(),
+        )
         self._leaders.committed(part)
 
     # -- replicas

@@ -7,12 +7,17 @@ snapshot before that.
 A controller that leads without a majority does not notice it in some releases, and it commits nothing. Kafka
 writes a record at least every 500 ms, so if nothing was committed for a while, the reader also queries the other
 controllers: one of them may know a newer epoch.
+
+The reader is late after a fail-over. So what it reads has a moment when it was not committed yet: when the request
+was sent whose response showed the end of the log before it. That counts only if the same controller, in the same
+epoch, sends the next committed record: until then it had a majority, and what another leader commits is later. So
+what the next controller sends first is later than the last moment of that kind.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.systems.apache_kafka.quorum import (
     Connector,
@@ -70,6 +75,7 @@ class Committed:
         data: The same batches as bytes.
         first: The first offset that is new; a batch may begin before it.
         end: One more than the last committed offset among them; a batch may end after it.
+        after_s: When none of them was committed yet, by the clock of the reader; 0 if that is not known.
     """
 
     node_id: int
@@ -77,6 +83,7 @@ class Committed:
     data: bytes
     first: int
     end: int
+    after_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +137,8 @@ class MetadataReader:
         self._pause_s = PAUSE_FIRST_S
         self._progress_s = clock_s()
         self._damaged_since_s: float | None = None
+        self._after_s = 0.0
+        self._shown: tuple[int, int, float] | None = None
 
     async def read(self) -> Committed | Snapshot | None:
         """Queries one controller once; returns what is new, None if nothing is.
@@ -144,9 +153,10 @@ class MetadataReader:
             self._next()
             self._progress_s = self._clock_s()
         node_id = self.leader_id
+        asked_s = self._clock_s()
         try:
             fetched = await self._fetch(node_id, max_wait_ms=0 if is_stalled else MAX_WAIT_MS)
-            found = await self._take(node_id, fetched)
+            found = self._dated(await self._take(node_id, fetched), fetched, asked_s)
         except OSError:
             self._drop(node_id)
             self._next()
@@ -192,6 +202,22 @@ class MetadataReader:
         if fetched.snapshot is not None:
             return await self._snapshot(node_id, fetched.snapshot)
         return self._records(node_id, fetched)
+
+    def _dated(
+        self, found: Committed | Snapshot | None, fetched: Fetched, asked_s: float
+    ) -> Committed | Snapshot | None:
+        """Adds to what was read when it was not committed yet, and notes when the end of the log was requested."""
+        if fetched.error or fetched.snapshot is not None:
+            return found
+        if isinstance(found, Committed):
+            node_id = found.node_id
+            if self._shown is not None and self._shown[:2] == (node_id, self.epoch):
+                self._after_s = max(self._after_s, self._shown[2])
+            found = replace(found, after_s=self._after_s)
+        # Of a part of the committed records, the rest may have been committed as well.
+        if self.offset >= fetched.high_watermark:
+            self._shown = (self.leader_id, self.epoch, asked_s)
+        return found
 
     def _redirected(self, node_id: int, response: Fetched | SnapshotPart) -> None:
         """Continues with the leader that an error names, or with the next controller."""

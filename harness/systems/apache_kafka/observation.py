@@ -182,6 +182,9 @@ class KafkaObservation:
     def _take(self, event: Event) -> None:
         fields = event.fields
         if event.event == COMMITTED_EVENT:
+            # Event logs of earlier versions have no such time.
+            after_ns = fields.get("after_ns", event.at_ns)
+            self._rows.after_ns = max(self._now_ns - (event.at_ns - after_ns), 0)
             for batch in read_batches(bytes.fromhex(fields["data"])):
                 self._batch(batch, fields["first"], fields["end"])
         elif event.event == SNAPSHOT_EVENT:
@@ -212,6 +215,8 @@ class KafkaObservation:
                 self._view.changed()
 
     def _snapshot(self, fields: dict[str, Any]) -> None:
+        # It is only read before everything else, so nothing is known of when it was committed.
+        self._rows.after_ns = 0
         batches = read_batches(bytes.fromhex(fields["data"]))
         last_offset = fields["end_offset"] - 1
         self._view.active_controller = fields["leader"]

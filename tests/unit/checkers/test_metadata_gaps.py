@@ -35,6 +35,12 @@ def gaps_in(
 BEGIN = row(10, 0)
 
 
+def test_a_gap_begins_when_the_state_before_it_may_have_been_committed() -> None:
+    for after_ns, since_ns in ((None, 20), (15, 15), (25, 20)):
+        before = {**row(20, 1), "after_ns": after_ns}
+        assert gaps_in([BEGIN, before, row(30, 3)], Shown())[0][1] == since_ns
+
+
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [

@@ -79,3 +79,14 @@ def test_empty_tables_of_a_history_have_a_digest() -> None:
     empty = {name: schema.empty_table() for name, schema in TABLES.items()}
     assert digest_of(empty) == digest_of(dict(reversed(empty.items())))
     assert len(digest_of(empty)) == 32
+
+
+def test_a_column_that_a_later_format_added_counts_if_it_has_a_value() -> None:
+    row = {field.name: None for field in TABLES["partition_states"]}
+    schema = pa.schema([field.with_nullable(True) for field in TABLES["partition_states"]])
+    with_it = pa.Table.from_pylist([row], schema=schema)
+    without = with_it.drop_columns("after_ns")
+    known = pa.Table.from_pylist([{**row, "after_ns": 0}], schema=schema)
+    digests = [digest_of({"partition_states": one}) for one in (with_it, without, known)]
+    assert digests[0] == digests[1] != digests[2]
+    assert digest_of({"t": with_it}) != digest_of({"t": without}), "a column of another table"

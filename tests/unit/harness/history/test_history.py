@@ -279,6 +279,7 @@ def test_a_journal_of_format_3_is_read(tmp_path):
     # What version 3 wrote, so that histories of that time can be read: its magic and its fingerprint.
     assert file_header(3)[-16:].hex() == "898ece0396575618f5d4cb38d6df7cfc"
     assert file_header(8)[-16:].hex() == "e67f2c4dc2692ddde6c0d86a8365663e"
+    assert file_header(9)[-16:].hex() == "4189c13f8944ec17b64a75360b230c51"
 
 
 def test_a_journal_of_format_4_is_read_without_requested_elections(tmp_path):
@@ -308,9 +309,13 @@ def test_foreign_journals_are_refused(tmp_path):
     path.write_bytes(b"PAR1 and so on, but certainly not a journal")
     with pytest.raises(HistoryError, match=r"history\.journal is not a history journal"):
         read_tables(tmp_path)
-    path.write_bytes(file_header()[:-1] + b"?")
-    with pytest.raises(HistoryError, match="another version of laststand"):
-        read_tables(tmp_path)
+    for version in (9, 10):
+        path.write_bytes(file_header(version)[:-1] + b"?")
+        with pytest.raises(HistoryError, match="another version of laststand"):
+            read_tables(tmp_path)
+        # The writer died within the header.
+        path.write_bytes(file_header(version)[:-1])
+        assert not read_tables(tmp_path)["operations"].num_rows
 
 
 ZYGOTE = """

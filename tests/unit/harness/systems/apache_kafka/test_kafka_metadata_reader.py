@@ -110,6 +110,34 @@ def test_every_committed_record_is_read_once_and_in_order(version: str, bytes_ma
     assert records_of(parts) == expected_records(log.log, 0, log.end)
 
 
+def test_what_was_read_was_not_committed_when_the_log_ended_before_it() -> None:
+    """Every read is a quarter of a second after the one before it."""
+    log = recorded("4.0.2")
+    quorum, clock = quorum_of(log.log, 0), Clock()
+    committed = {1.0: 2, 1.5: 4, 2.25: log.end}
+
+    def later(_: MetadataReader) -> None:
+        clock.now_s += 0.25
+        for controller in quorum.controllers.values():
+            controller.high_watermark = committed.get(clock.now_s, controller.high_watermark)
+        if clock.now_s == 2.0:
+            # Another controller leads, and commits what the reader hears later.
+            quorum.leader, quorum.epoch = 13, quorum.epoch + 1
+
+    parts = read_until(quorum, log.end, clock=clock, each=later)
+    found = [(part.end, part.after_s) for part in parts if isinstance(part, Committed)]
+    assert found == [(2, 0.75), (4, 1.25), (log.end, 1.25)]
+
+
+def test_nothing_is_known_of_when_the_first_records_were_committed() -> None:
+    log = recorded("4.0.2")
+    clock = Clock()
+    clock.now_s = 7.0
+    (part,) = read_until(quorum_of(log.log, log.end), log.end, clock=clock)
+    assert isinstance(part, Committed)
+    assert part.after_s == 0.0
+
+
 @pytest.mark.parametrize(("served", "spoken"), [((0, 13), 13), ((0, 15), 15), ((4, 18), 17)])
 def test_the_version_of_fetch_is_negotiated(served: tuple[int, int], spoken: int) -> None:
     log = recorded("4.1.2")
