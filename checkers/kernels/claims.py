@@ -390,7 +390,7 @@ class ClaimReader:
             passed_ns[bare], epoch[bare], is_passed[bare] = served_ns, served_by, served_by >= 0
             # If a replica may have responded whose log is not recorded, nothing shows when it got there.
             is_hidden = known.is_polled[bare] & (claims.epoch[bare] < 0)
-            is_hidden &= logs.may_hide_reader(claims.from_ns[bare])
+            is_hidden &= logs.may_hide_reader(claims.from_ns[bare], claims.by_ns[bare])
             bare = bare[is_hidden]
             low[bare], high[bare], epoch[bare] = -1, ANY_EPOCH, -1
             passed_ns[bare], is_passed[bare] = -INF_NS, True

@@ -70,8 +70,9 @@ evidence shows no effect: such a fault may have ended the node without damaging 
 What is not recorded is not known. Where states of the partition are missing (`metadata_gaps`), elections may have
 been among them: what they did to records is undecided. So is what the first election after a gap did, because its
 flag is about a change that is not recorded; whether a flagged election was unavoidable if states are missing since
-t0; and what was on destroyed replicas only. If the log of an elected replica was not recorded when it was elected,
-or no replica reported a leader epoch that clients saw, all logs count as looked at now and then.
+t0; and what was on destroyed replicas only. All logs count as looked at now and then if the log of an elected
+replica was not recorded when it was elected, if its record may lack what it did in its epoch, or if no leader
+reported an epoch that clients saw or followers copied in.
 
 States that were read from a controller may have been committed before they were read (`after_ns`). If that decides
 whether an election was before another record, which shows that the first one is gone, it is undecided.
@@ -101,7 +102,8 @@ from checkers.kernels.metadata_gaps import (
     Shown,
     earliest_ns,
 )
-from checkers.kernels.replica_logs import ANY_EPOCH, Elected, Moment, Records, ReplicaLogs
+from checkers.kernels.replica_logs import ANY_EPOCH, Moment, Records, ReplicaLogs
+from checkers.kernels.replica_reports import Elected
 from checkers.kernels.unclean_elections import (
     NO_OBJECTION,
     NOT_RECORDED,
@@ -316,16 +318,24 @@ class Elections:
             Elected(
                 broker=rows[index]["leader"],
                 at_ns=rows[index]["at_ns"],
+                epoch=rows[index]["leader_epoch"],
+                until_ns=gaps.ends_ns(index),
                 is_first=not index and not rows[index]["leader_epoch"],
             )
             for index in begins
         ]
+        joined = _joined_in(rows, gaps)
+        self._registered = broker_states.filter(
+            is_word(broker_states.column("change"), "registered")
+        )
         self.logs = ReplicaLogs(
             replica_states,
             elected,
             shown.epochs,
             all_leaders_known=not gaps.may_hide_elections,
-            replicas=_joined_in(rows, gaps),
+            replicas=joined,
+            last_replicas=rows[-1]["replicas"] if rows else (),
+            started_ns={broker: self._starts_of(broker) for broker in joined},
         )
         is_checked = elr_on and not unclean_election_enabled and broker_states.num_rows > 0
         self._counts_faults = is_checked and faults.num_rows > 0
@@ -333,9 +343,6 @@ class Elections:
             Lawfulness(rows, gaps, broker_states, faults, self.logs.node_of)
             if any(row["flagged"] for row in rows)
             else None
-        )
-        self._registered = broker_states.filter(
-            is_word(broker_states.column("change"), "registered")
         )
         self.elections: list[Election] = []
         name = f"{rows[0]['topic']}-{rows[0]['partition']}" if rows else ""

@@ -14,8 +14,10 @@ Nodes that report every change report when they append. Where no leader did, the
 (`has_all_changes` is false). Between two looks a log may have grown, so what a replica had at a moment follows
 from the looks on both sides of it: a leader never cuts its log, so what it does not have after its election it did
 not have then. The same holds if logs are missing: those of an elected replica until after its election, or those
-of the leader of an epoch that clients saw. A replica that nothing is recorded of is not an empty one. One that has
-nothing reports that when it is created; later, an empty log may be what a fault left.
+of the leader of an epoch that clients saw or followers copied in. A replica that nothing is recorded of is not an
+empty one. One that has nothing reports that when it is created; later, an empty log may be what a fault left.
+
+`replica_reports` defines whether the rows of a replica end too early. They must not for an elected one.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -27,6 +29,7 @@ import pyarrow as pa
 
 from checkers.kernels.columns import Columns
 from checkers.kernels.history import I64, INF_NS, OFFSET_MAX, Bools, is_word
+from checkers.kernels.replica_reports import Elected, reports_of
 
 ANY_EPOCH = 2**31
 """Above every leader epoch."""
@@ -41,21 +44,6 @@ class Moment:
     broker: int
     at_ns: int
     epoch: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Elected:
-    """Who led.
-
-    Attributes:
-        broker: The leader.
-        at_ns: When it was elected.
-        is_first: Whether the partition was created with it.
-    """
-
-    broker: int
-    at_ns: int
-    is_first: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +245,8 @@ class ReplicaLogs:
         all_leaders_known: Whether every election is recorded.
         replicas: For each broker that has been a replica of the partition, the leader epoch in which it became
             one at the latest.
+        last_replicas: Those in the last state.
+        started_ns: When processes of each broker registered, as far as that is recorded.
     """
 
     def __init__(
@@ -267,9 +257,12 @@ class ReplicaLogs:
         *,
         all_leaders_known: bool = True,
         replicas: Mapping[int, int] | None = None,
+        last_replicas: Collection[int] = (),
+        started_ns: Mapping[int, I64] | None = None,
     ) -> None:
         at = replica_states.column("at_ns").to_numpy()
         order = np.argsort(at, kind="stable")
+        self._reports = reports_of(replica_states, order, started_ns or {})
         # A replica without a readable log reports no offsets; what it holds is still on its disk.
         order = order[replica_states.column("log_end_offset").to_numpy()[order] >= 0]
         broker = replica_states.column("broker").to_numpy()[order]
@@ -310,10 +303,19 @@ class ReplicaLogs:
             bool((kind == _APPEND).any())
             and all_leaders_known
             and all(self._is_known(each) for each in elected)
-            and {*shown_epochs} <= {term.epoch for term in self.terms}
+            and {*shown_epochs, *self._copied_epochs()} <= {term.epoch for term in self.terms}
         )
         """Whether every change of every leader's log was recorded, not only what somebody saw now and then."""
         self._silent_until_ns = max((self._known_since_ns(each) for each in joined), default=-1)
+        last_epoch = max((each.epoch for each in elected), default=-1)
+        self._silent_since_ns = min(
+            (
+                self._reports[each].ends_ns(last_epoch, is_replica=each in last_replicas)
+                for each in joined
+                if each in self._reports
+            ),
+            default=INF_NS,
+        )
 
     def _known_since_ns(self, broker: int) -> int:
         """Returns since when the log of a replica is recorded; -1 if it is from its creation on."""
@@ -323,14 +325,22 @@ class ReplicaLogs:
         return -1 if rows.is_whole else int(rows.at_ns[0])
 
     def _is_known(self, elected: Elected) -> bool:
-        """Returns whether the log of a replica was recorded when it was elected."""
+        """Returns whether the log of a replica was recorded when it was elected, and what it did in its epoch."""
         rows = self._rows.get(elected.broker)
-        if rows is None:
+        if rows is None or not self._reports[elected.broker].cover(elected):
             return False
         if elected.is_first:
             # Its log was empty. If more than one record is established, there were changes before its first row.
             return bool(rows.high_watermark[0] <= 1)
         return rows.until(elected.at_ns) > 0
+
+    def _copied_epochs(self) -> set[int]:
+        """Returns the epochs in which followers copied records, so that a replica led."""
+        copied: set[int] = set()
+        for rows in self._rows.values():
+            grows = rows.end > np.append(0, rows.end[:-1])
+            copied |= {*rows.epoch[grows & (rows.kind == _REPLICATE)].tolist()}
+        return copied
 
     def __bool__(self) -> bool:
         """Whether any log was recorded."""
@@ -642,9 +652,9 @@ class ReplicaLogs:
                 epochs[row], passed[row], written[row] = min(shown)
         return written, passed, epochs
 
-    def may_hide_reader(self, from_ns: I64) -> Bools:
-        """Returns whether a follower whose log is not recorded may have responded to a read, for each moment."""
-        hidden: Bools = from_ns <= self._silent_until_ns
+    def may_hide_reader(self, from_ns: I64, to_ns: I64) -> Bools:
+        """Returns which reads a follower may have responded to whose log is not recorded, by the span of each."""
+        hidden: Bools = (from_ns <= self._silent_until_ns) | (to_ns >= self._silent_since_ns)
         return hidden
 
     def _shown_by_follower(

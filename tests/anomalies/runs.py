@@ -62,6 +62,35 @@ def leads(
     return replica(at, broker, end, hw=hw, epoch=epoch, role="leader", cause=cause)
 
 
+HEARD_NS = 1_000_000
+"""After everything in a history of a few lines."""
+
+
+def heard(replicas: list[dict[str, Any]], states: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns rows of replicas that report every change, with the last ones that the author of a history left out.
+
+    A process that runs hears of the last election in the end, and reports it. So each replica has a row in its
+    epoch, unless it is down or its log is not readable. Its log is as it was.
+    """
+    elected = [row for row in states if row["leader"] >= 0]
+    if not elected or all(row["cause"] != "append" for row in replicas):
+        return replicas
+    newest = max(elected, key=lambda row: row["leader_epoch"])
+    last = {row["broker"]: row for row in sorted(replicas, key=lambda row: row["at_ns"])}
+    epochs = {b: max(r["leader_epoch"] for r in replicas if r["broker"] == b) for b in last}
+    more = []
+    for b, row in last.items():
+        if row["role"] == "offline" or epochs[b] >= newest["leader_epoch"]:
+            continue
+        leads_now = b == newest["leader"]
+        # A leader hears of its election at once if it does nothing in between.
+        at_ns = newest["at_ns"] if leads_now and row["at_ns"] <= newest["at_ns"] else HEARD_NS
+        role = "leader" if leads_now else "follower"
+        change = {"at_ns": at_ns, "leader_epoch": newest["leader_epoch"], "role": role}
+        more.append({**row, **change, "cause": "role"})
+    return [*replicas, *more]
+
+
 def batch(
     broker: int,
     offset: int,

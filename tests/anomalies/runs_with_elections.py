@@ -5,14 +5,21 @@ from typing import Any
 from checkers.kernels.compose import judge_run
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement, Verdict
-from tests.anomalies.runs import Call, append, leads, run
+from tests.anomalies.runs import Call, append, heard, leads, run
 
 CONTEXT = RunContext(elr_on=False, unclean_election_enabled=True)
 FORBIDDEN, EXCUSED, UNDECIDED = Judgement.FORBIDDEN, Judgement.EXCUSED, Judgement.UNDECIDED
 
 
-def judged(calls: list[Call], states: list[dict[str, Any]], **more: Any) -> Verdict:
-    return judge_run(run(calls, states=states, **more), CONTEXT)
+def judged(
+    calls: list[Call],
+    states: list[dict[str, Any]],
+    *,
+    replicas: list[dict[str, Any]] | None = None,
+    **more: Any,
+) -> Verdict:
+    rows = heard(replicas or [], states)
+    return judge_run(run(calls, states=states, replicas=rows, **more), CONTEXT)
 
 
 def judgements(verdict: Verdict, identifier: str) -> dict[Judgement, int]:

@@ -12,7 +12,7 @@ from checkers.final_reads import judge_with_final_reads
 from checkers.removed_records import with_removed_records
 from harness.contracts.run_context import BATCH_CHECKER, LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Judgement, Validity, Verdict
-from tests.anomalies.runs import Call, append, leads, replica, run, state
+from tests.anomalies.runs import Call, append, heard, leads, replica, run, state
 from tests.property.brute_force import ends_table, operations_table, records_table
 from tests.spark.stored_runs import with_column
 
@@ -317,7 +317,7 @@ def of_an_election(
         state(0, 1, [1, 2, 3], epoch=0, min_isr=min_isr),
         state(300, 3, [3], epoch=1, flagged=flagged, min_isr=min_isr),
     ]
-    tables = run(calls, states=states, replicas=created + replicas)
+    tables = run(calls, states=states, replicas=heard(created + replicas, states))
     return judge_with_final_reads({**tables, **keyed(calls, keys)}, UNCLEAN)
 
 

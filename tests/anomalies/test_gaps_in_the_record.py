@@ -13,6 +13,7 @@ from tests.anomalies.runs import (
     broker,
     fault,
     final_read,
+    heard,
     leads,
     read,
     replica,
@@ -36,8 +37,10 @@ def validity(
     calls: list[Any] = LOST,
     replicas: list[Row] | None = None,
     faults: list[Row] | None = None,
+    brokers: list[Row] | None = None,
 ) -> Validity:
-    tables = run(calls, states=states, replicas=replicas, brokers=REGISTERED, faults=faults)
+    registered = REGISTERED if brokers is None else brokers
+    tables = run(calls, states=states, replicas=replicas, brokers=registered, faults=faults)
     return judge_run(tables, context).validity
 
 
@@ -86,7 +89,7 @@ def test_an_elected_replica_without_rows_is_not_an_empty_one(
     """Broker 2 and then broker 3 were elected, one of them flagged. Broker 3 did not have op 1."""
     others = [*FIRST_LEADER, *LAST_LEADER]
     rows_if_it = [second_leader(states, end) for end in (2, 1)]
-    found = [validity(states, replicas=[*others, *rows]) for rows in rows_if_it]
+    found = [validity(states, replicas=heard([*others, *rows], states)) for rows in rows_if_it]
     assert found == [had_it, lacked_it]
     assert validity(states, replicas=others) == UNKNOWN
     assert validity(states, replicas=FIRST_LEADER) == UNKNOWN
@@ -108,17 +111,119 @@ def test_an_empty_log_after_an_election_may_be_what_a_fault_left() -> None:
     """Near miss: the replica reports that it has nothing before it is elected."""
     rows = [*FIRST_LEADER, *LAST_LEADER]
     empty = replica(299, 2, 0, epoch=0, cause="load")
-    assert validity(FLAGGED_FIRST, replicas=[*rows, empty]) == VALID
+    assert validity(FLAGGED_FIRST, replicas=heard([*rows, empty], FLAGGED_FIRST)) == VALID
     late = {**empty, "at_ns": 310, "leader_epoch": 2}
-    assert validity(FLAGGED_FIRST, replicas=[*rows, late]) == UNKNOWN
+    assert validity(FLAGGED_FIRST, replicas=heard([*rows, late], FLAGGED_FIRST)) == UNKNOWN
 
 
 def test_a_leader_epoch_that_clients_saw_and_no_replica_reported_makes_logs_incomplete() -> None:
-    """The rows of broker 2 end before it led, so what it had then is not known."""
-    rows = [*FIRST_LEADER, *LAST_LEADER, replica(15, 2, 1, hw=1)]
+    """Broker 2 hears only of the epoch after its own, or its report that it led is missing."""
+    rows = heard([*FIRST_LEADER, *LAST_LEADER, replica(15, 2, 1, hw=1)], FLAGGED_FIRST)
     assert validity(FLAGGED_FIRST, replicas=rows) == VALID
     shown = replace(read(50, 310, 0), epoch=2, stamps=(0,))
     assert validity(FLAGGED_FIRST, calls=[*LOST, shown], replicas=rows) == UNKNOWN
+
+
+# --- rows of replicas that end early ---
+
+EARLY = replica(15, 2, 1, hw=1)
+HEARD_BY_LEADER = replica(450, 1, 1, epoch=3, cause="truncate")
+OTHERS = [*FIRST_LEADER, HEARD_BY_LEADER, *LAST_LEADER]
+
+
+def down(at: int) -> Row:
+    return replica(at, 2, 1, hw=1, role="offline", cause="down")
+
+
+@pytest.mark.parametrize("states", [FLAGGED_FIRST, FLAGGED_LAST])
+def test_an_elected_replica_whose_rows_end_before_it_led_may_have_had_more(
+    states: list[Row],
+) -> None:
+    """Broker 2 may have copied op 1 at 22. If it did, broker 3 gave it up, otherwise broker 2 did."""
+    assert validity(states, replicas=[*OTHERS, EARLY]) == UNKNOWN
+    # A row after its election shows nothing if it is from before the replica heard of it.
+    late = {**EARLY, "at_ns": 310, "cause": "high-watermark"}
+    assert validity(states, replicas=[*OTHERS, EARLY, late]) == UNKNOWN
+
+
+@pytest.mark.parametrize(("states", "expected"), [(FLAGGED_FIRST, VALID), (FLAGGED_LAST, INVALID)])
+def test_a_replica_that_was_down_or_heard_of_the_next_epoch_did_nothing_in_its_own(
+    states: list[Row], expected: Validity
+) -> None:
+    """Near misses: broker 2 was elected without op 1, and its rows show that it wrote nothing as the leader."""
+    next_epoch = replica(410, 2, 1, hw=1, epoch=3, cause="role")
+    for rows in ([next_epoch], [down(305)], [down(305), {**next_epoch, "cause": "load"}]):
+        assert validity(states, replicas=[*OTHERS, EARLY, *rows]) == expected
+
+
+@pytest.mark.parametrize("states", [FLAGGED_FIRST, FLAGGED_LAST])
+def test_a_process_that_registered_and_reported_nothing_may_have_led(states: list[Row]) -> None:
+    """Broker 2 was down when it was elected at 300. Its epoch ended at 350 or 400, when broker 3 gave op 1 up."""
+    until = next(row["at_ns"] for row in states if row["at_ns"] > 300 and row["leader"] != 2)
+    rows = [*OTHERS, EARLY, down(290)]
+    for at, expected in ((289, VALID), (291, UNKNOWN), (until - 1, UNKNOWN), (until, VALID)):
+        brokers = [*REGISTERED, broker(at, 2, "registered", clean=True)]
+        assert validity(states, replicas=rows, brokers=brokers) == expected, at
+    assert validity(states, replicas=rows, brokers=[]) == VALID
+
+
+@pytest.mark.parametrize(("states", "epoch"), [(FLAGGED_FIRST, 2), (FLAGGED_LAST, 1)])
+def test_what_a_follower_copied_shows_that_somebody_led(states: list[Row], epoch: int) -> None:
+    """The report of broker 2 that it led is missing, and broker 3 copied a record in its epoch."""
+    copied = replica(320, 3, 2, hw=1, epoch=epoch)
+    cut = replica(345, 3, 1, hw=1, epoch=epoch, cause="truncate")
+    rows = [*OTHERS, EARLY, down(345)]
+    assert validity(states, replicas=rows) != UNKNOWN
+    assert validity(states, replicas=[*rows, copied, cut]) == UNKNOWN
+    # Near miss: a leader of the epoch is recorded.
+    led = leads(301, 2, 1, hw=1, epoch=epoch, cause="role")
+    assert validity(states, replicas=[*rows, led, copied, cut]) != UNKNOWN
+
+
+def test_a_leader_whose_rows_end_may_have_committed_before_the_election_what_is_acknowledged_later() -> (
+    None
+):
+    """Broker 1 writes and commits op 1 at 21. The response arrives at 70, after the flagged election at 50."""
+    states = [state(1, 1, [1], epoch=0), state(50, 2, [2], epoch=1, flagged=True)]
+    calls = [append(0, 0, at=2), replace(append(1, 1, at=20), res=70), *final_read(10, 0)]
+    rows = [
+        leads(2, 1, 1, hw=1, epoch=0),
+        replica(3, 2, 1),
+        leads(51, 2, 1, hw=1, epoch=1, cause="role"),
+    ]
+    wrote = leads(21, 1, 2, hw=2, epoch=0)
+    heard_of_it = replica(90, 1, 1, hw=1, epoch=1, cause="truncate")
+    assert validity(states, calls=calls, replicas=[*rows, wrote, heard_of_it]) == VALID
+    assert validity(states, calls=calls, replicas=rows) == VALID
+    # Near miss: its rows do not end, and nobody wrote op 1.
+    not_written = [*rows, {**heard_of_it, "cause": "role"}]
+    assert validity(states, calls=calls, replicas=not_written) == INVALID
+
+
+def test_a_leader_whose_rows_end_may_have_written_what_another_one_may_have_written_too() -> None:
+    """Op 1 is acknowledged at 70, and lost by the unflagged election at 100 if broker 2 wrote it.
+
+    Broker 1 wrote another record at its offset, which the flagged election at 30 gave up.
+    """
+    states = [
+        state(1, 1, [1], epoch=0),
+        state(30, 2, [2], epoch=1, flagged=True),
+        state(100, 3, [3], epoch=2),
+    ]
+    other = replace(append(2, None, at=21, outcome="info"), res=None)
+    calls = [append(0, 0, at=2), replace(append(1, 1, at=20), res=70), other, *final_read(10, 0)]
+    rows = [
+        leads(2, 1, 1, hw=1, epoch=0),
+        *(replica(3, b, 1) for b in (2, 3)),
+        leads(25, 1, 2, hw=2, epoch=0),
+        leads(31, 2, 1, hw=1, epoch=1, cause="role"),
+        leads(101, 3, 1, hw=1, epoch=2, cause="role"),
+        replica(110, 1, 1, hw=1, epoch=2, cause="truncate"),
+    ]
+    assert validity(states, calls=calls, replicas=rows) == UNKNOWN
+    # Near miss: broker 2 reports that it follows, and wrote nothing.
+    follows = replica(110, 2, 1, hw=1, epoch=2, cause="role")
+    assert validity(states, calls=calls, replicas=[*rows, follows]) == VALID
 
 
 # --- states between two others ---

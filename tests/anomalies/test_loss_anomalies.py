@@ -22,6 +22,7 @@ from tests.anomalies.runs import (
     broker,
     fault,
     final_read,
+    heard,
     last_replica_standing,
     read,
     replica,
@@ -340,15 +341,15 @@ def test_a_registration_that_may_have_been_clean_leaves_the_loss_undecided(
 def test_the_flagged_election_must_come_later_and_choose_a_replica_that_lacks_the_record(
     elected_end: int, elected_at: int, judgement: Judgement
 ) -> None:
-    tables = run(
-        LOST_TAIL,
-        states=[
-            state(1, 1, [1, 2], epoch=0),
-            state(elected_at, 2, [2], epoch=1, flagged=True),
-        ],
-        # Whatever broker 2 had when it was elected, it does not have the record at the end.
-        replicas=[*LOGS[:3], replica(2, 2, elected_end), replica(500, 2, 1, cause="truncate")],
-    )
+    states = [state(1, 1, [1, 2], epoch=0), state(elected_at, 2, [2], epoch=1, flagged=True)]
+    # Whatever broker 2 had when it was elected, it does not have the record at the end.
+    rows = [
+        *LOGS[:3],
+        replica(2, 2, elected_end),
+        role(elected_at, 2, elected_end, epoch=1),
+        replica(500, 2, 1, epoch=1, cause="load"),
+    ]
+    tables = run(LOST_TAIL, states=states, replicas=heard(rows, states))
     verdict = judge_run(tables, RunContext(unclean_election_enabled=True))
     assert one(verdict, "lost-acked-write").judgement == judgement
 
@@ -398,24 +399,22 @@ def test_a_later_flagged_election_does_not_excuse_what_an_unflagged_one_lost() -
 def test_a_record_that_its_last_holder_restores_is_lost_by_the_next_election_without_it(
     kept: list[dict[str, object]], judgement: Judgement
 ) -> None:
-    tables = run(
-        LOST_TAIL,
-        states=[
-            state(1, 1, [1, 2], epoch=0),
-            state(100, 2, [2], epoch=1),
-            state(200, 1, [1], epoch=2),
-            state(300, 3, [3], epoch=3, flagged=True),
-        ],
-        replicas=[
-            *LOGS[:3],
-            replica(2, 2, 1),
-            replica(2, 3, 1),
-            role(101, 2, 1, epoch=1),
-            *kept,
-            role(201, 1, 2, epoch=2),
-            role(301, 3, 1, epoch=3),
-        ],
-    )
+    states = [
+        state(1, 1, [1, 2], epoch=0),
+        state(100, 2, [2], epoch=1),
+        state(200, 1, [1], epoch=2),
+        state(300, 3, [3], epoch=3, flagged=True),
+    ]
+    rows = [
+        *LOGS[:3],
+        replica(2, 2, 1),
+        replica(2, 3, 1),
+        role(101, 2, 1, epoch=1),
+        *kept,
+        role(201, 1, 2, epoch=2),
+        role(301, 3, 1, epoch=3),
+    ]
+    tables = run(LOST_TAIL, states=states, replicas=heard(rows, states))
     verdict = judge_run(tables, RunContext(elr_on=False, unclean_election_enabled=True))
     assert one(verdict, "lost-acked-write").judgement == judgement
 

@@ -7,7 +7,7 @@ import pytest
 from checkers.kernels.compose import judge_run
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement, Validity, Verdict
-from tests.anomalies.runs import append, broker, fault, final_read, replica, run, state
+from tests.anomalies.runs import append, broker, fault, final_read, heard, replica, run, state
 
 CONTEXT = RunContext(elr_on=True, unclean_election_enabled=False, acked_during_faults_min=0)
 """With eligible leader replicas a flagged election excuses a loss only if it was unavoidable."""
@@ -44,7 +44,7 @@ def judged(
         run(
             [append(0, 0, at=1), append(1, 1, at=3), *final_read(10, 0)],
             states=states,
-            replicas=logs if with_logs else [],
+            replicas=heard(logs, states) if with_logs else [],
             brokers=[broker(0, number, "registered", clean=True) for number in (1, 2, 3)],
             faults=faults,
         ),

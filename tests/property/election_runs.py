@@ -135,7 +135,8 @@ def with_gaps(cluster: Cluster, rows: list[dict[str, Any]], rng: random.Random) 
     """Returns what is recorded of a run if states of the partition or rows of replicas are missing.
 
     Only what shows itself is left out: states between two others, the first ones, or the last ones if the final
-    read is of an epoch after them; all rows of a replica, or its first ones.
+    read is of an epoch after them; all rows of a replica, or its first ones. `without_last_rows` leaves
+    out its last ones.
     """
     states = [row | {"partition_epoch": at} for at, row in enumerate(cluster.states)]
     if rng.random() < 0.7:
@@ -155,6 +156,20 @@ def with_gaps(cluster: Cluster, rows: list[dict[str, Any]], rng: random.Random) 
         since_ns = rng.choice((INF_NS, rng.choice(mine)))
         rows = [row for row in rows if row["broker"] != b or row["at_ns"] >= since_ns]
     return states, rows
+
+
+ENDS_EARLY_SHARE = 0.4
+"""In this share of the runs with gaps the rows of one replica end before the run does."""
+
+
+def without_last_rows(rows: list[dict[str, Any]], rng: random.Random) -> list[dict[str, Any]]:
+    """Returns rows of replicas, perhaps without the last ones of a replica, as if its recording had been cut."""
+    b = rng.choice(BROKERS)
+    mine = [row["at_ns"] for row in rows if row["broker"] == b]
+    if not mine or rng.random() >= ENDS_EARLY_SHARE:
+        return rows
+    until_ns = rng.choice(mine)
+    return [row for row in rows if row["broker"] != b or row["at_ns"] <= until_ns]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +251,7 @@ def random_run(
     if has_gaps:
         of_gaps = random.Random(f"gaps/{seed}")
         states, rows = with_gaps(cluster, rows, of_gaps)
+        rows = without_last_rows(rows, random.Random(f"tails/{seed}"))
         # The harness was killed before the last states were recorded; clients show no leader epochs.
         is_complete = choices.has_epochs or choices.has_stamps or of_gaps.random() < 0.6
         if not is_complete:

@@ -59,10 +59,12 @@ class Reign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Led:
-    """A broker that was elected."""
+    """A broker that was elected, and when the next epoch began."""
 
     broker: int
     at_ns: int
+    epoch: int
+    until_ns: int
     is_first: bool
 
 
@@ -75,6 +77,28 @@ def is_known(led: Led, rows: list[Row]) -> bool:
             return bool(row["high_watermark"] < 2)
         return bool(row["at_ns"] <= led.at_ns)
     return False
+
+
+def has_reported_what_it_did(led: Led, rows: list[Row]) -> bool:
+    """Whether nothing that a leader may have done is missing from its rows, in order of time.
+
+    Between two rows nothing happened. After the last one anything may have, unless its process was down or it had
+    left its epoch by then; if no epoch came later, it must have entered this one at least.
+    """
+    is_down, has_left, has_entered = False, False, False
+    was_down_at_the_end, ended_later = False, False
+    for row in rows:
+        if row["broker"] != led.broker:
+            continue
+        is_down = row["role"] == "offline"
+        if row["at_ns"] < led.until_ns:
+            was_down_at_the_end = is_down
+        else:
+            ended_later |= is_down
+        has_left |= row["leader_epoch"] > led.epoch
+        has_entered |= row["leader_epoch"] >= led.epoch
+    is_last = led.until_ns >= INF_NS
+    return was_down_at_the_end or (has_entered if is_last else has_left or ended_later)
 
 
 class NaiveLogs:
@@ -93,7 +117,13 @@ class NaiveLogs:
         readable = sorted(
             (row for row in rows if row["log_end_offset"] >= 0), key=lambda row: row["at_ns"]
         )
-        self.has_all_changes &= all_leaders_known and all(is_known(one, readable) for one in led)
+        in_order = sorted(rows, key=lambda row: row["at_ns"])
+        self.has_all_changes &= all_leaders_known and all(
+            is_known(one, readable) and has_reported_what_it_did(one, in_order) for one in led
+        )
+        self.has_all_changes &= all(
+            self._is_copied_from_a_leader(row, readable) for row in readable
+        )
         for at, row in enumerate(readable):
             is_look = self.has_all_changes or not any(
                 (later["broker"], later["at_ns"]) == (row["broker"], row["at_ns"])
@@ -104,6 +134,15 @@ class NaiveLogs:
         self.reigns = sorted(
             self._reigns(), key=lambda r: (r.epoch, r.moments[0].row["at_ns"], r.broker)
         )
+
+    def _is_copied_from_a_leader(self, row: Row, rows: list[Row]) -> bool:
+        """Whether some row is of the leader of the epoch in which a row's replica copied records, if it did."""
+        mine = [one for one in rows if one["broker"] == row["broker"]]
+        at = next(at for at, one in enumerate(mine) if one is row)
+        before = mine[at - 1]["log_end_offset"] if at else 0
+        has_copied = row["cause"] == "replicate" and row["log_end_offset"] > before
+        leaders = {one["leader_epoch"] for one in rows if one["role"] == "leader"}
+        return not has_copied or row["leader_epoch"] in leaders
 
     def _replay(self, replica: Replayed, row: Row, *, is_look: bool) -> None:
         if not replica.moments and row["cause"] == "append" and row["leader_epoch"] > 0:

@@ -10,6 +10,7 @@ from checkers.kernels import elections
 from checkers.kernels.elections import EXCUSED, UNEXCUSED, Claims, Elections, Fates
 from checkers.kernels.metadata_gaps import MetadataGaps
 from checkers.kernels.replica_logs import Moment, Records, ReplicaLogs
+from checkers.kernels.replica_reports import Reports
 from harness.contracts.run_context import RunContext
 from tests.property.election_runs import random_run, truth_of, wrong_verdicts
 
@@ -127,7 +128,9 @@ def test_the_comparison_notices_if_a_follower_without_a_log_responds(
     seed = 9664
     assert list(wrong_verdicts(seed, 1, has_gaps=True)) == []
     monkeypatch.setattr(
-        ReplicaLogs, "may_hide_reader", lambda self, from_ns: np.zeros(len(from_ns), dtype=np.bool_)
+        ReplicaLogs,
+        "may_hide_reader",
+        lambda self, from_ns, to_ns: np.zeros(len(from_ns), np.bool_),
     )
     assert [found for found, _ in wrong_verdicts(seed, 1, has_gaps=True)] == [seed]
 
@@ -149,6 +152,15 @@ def test_the_comparison_notices_if_a_record_that_ends_early_counts_as_whole(
     seed = 231
     assert list(wrong_verdicts(seed, 1, has_gaps=True)) == []
     monkeypatch.setattr(RunContext, "record_ends_early", False)
+    assert [found for found, _ in wrong_verdicts(seed, 1, has_gaps=True)] == [seed]
+
+
+def test_the_comparison_notices_if_rows_of_an_elected_replica_that_end_early_count_as_complete(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seed = 3652
+    assert list(wrong_verdicts(seed, 1, has_gaps=True)) == []
+    monkeypatch.setattr(Reports, "cover", lambda self, elected: True)
     assert [found for found, _ in wrong_verdicts(seed, 1, has_gaps=True)] == [seed]
 
 

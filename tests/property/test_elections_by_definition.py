@@ -11,7 +11,7 @@ import pytest
 from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Elections
 from checkers.kernels.history import INF_NS
 from checkers.kernels.replica_logs import ANY_EPOCH
-from tests.anomalies.runs import replica, state, table
+from tests.anomalies.runs import heard, replica, state, table
 from tests.property.naive_replica_logs import Led, NaiveLogs
 from tests.property.test_replica_logs_by_replay import random_rows
 
@@ -97,7 +97,15 @@ class NaiveElections:
             if row["leader"] >= 0 and (row["leader"] != leader or row["flagged"]):
                 until_ns = ends_ns(states, index)
                 is_first = index == 0 and row["leader_epoch"] == 0
-                led.append(Led(broker=row["leader"], at_ns=row["at_ns"], is_first=is_first))
+                led.append(
+                    Led(
+                        broker=row["leader"],
+                        at_ns=row["at_ns"],
+                        epoch=row["leader_epoch"],
+                        until_ns=until_ns,
+                        is_first=is_first,
+                    )
+                )
                 self.elections.append(
                     Event(
                         number=len(self.elections),
@@ -346,6 +354,9 @@ def random_case(rng: random.Random) -> tuple[list[dict[str, Any]], list[dict[str
     if rows and rng.random() < 0.8:
         # All replicas are recorded from the start.
         rows = [*(replica(-1, b, 0, cause="load") for b in range(4)), *rows]
+    if rng.random() < 0.8:
+        # Every process that runs hears of the last election.
+        rows = heard(rows, states)
     return states, rows
 
 

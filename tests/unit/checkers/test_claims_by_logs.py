@@ -12,7 +12,7 @@ from checkers.kernels.claims import ClaimReader
 from checkers.kernels.elections import Elections
 from checkers.kernels.history import INF_NS, NONE, read_history
 from checkers.kernels.replica_logs import ANY_EPOCH
-from tests.anomalies.runs import append, leads, read, replica, state, table
+from tests.anomalies.runs import append, heard, leads, read, replica, state, table
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
 
 Row = dict[str, Any]
@@ -31,6 +31,7 @@ def reader_of(
         # Brokers without a row report that they have nothing; otherwise their logs were not recorded.
         silent = {1, 2} - {row["broker"] for row in replicas}
         replicas = [*(replica(0, b, 0, cause="load") for b in silent), *replicas]
+        replicas = heard(replicas, STATES)
     elections = Elections(
         table("partition_states", STATES),
         table("replica_states", replicas),
@@ -191,11 +192,12 @@ def test_only_a_leader_responds_to_a_question_for_the_log_end() -> None:
     assert claim([append(0, 0, at=1), asked], logs, 5, 0) == (0, 0, 4, 4, 0)
 
 
-def test_a_leader_whose_log_was_copied_from_one_that_is_not_recorded_bounds_no_epoch() -> None:
+def test_a_leader_whose_log_was_copied_before_its_source_reported_it_bounds_no_epoch() -> None:
     asked = Call(op=5, kind="latest", process=9, inv=59, res=60, offset=1)
     calls = [append(0, 0, at=1), asked]
     logs = [
         replica(5, 2, 1, cause="replicate"),
+        leads(6, 1, 1, hw=0, epoch=0, cause="role"),
         leads(51, 2, 1, hw=1, epoch=1, cause="role"),
         leads(70, 2, 2, hw=1, epoch=1),
     ]

@@ -7,7 +7,7 @@ import pytest
 from checkers.kernels.elections import Claims, Election, Written
 from checkers.kernels.unclean_elections import Alone
 from tests.anomalies.claims import ANY_EPOCH, FOREVER_NS, claims, elections_of, ints
-from tests.anomalies.runs import broker, fault, leads, replica, state
+from tests.anomalies.runs import broker, fault, heard, leads, replica, state
 
 Row = dict[str, Any]
 UNEXCUSED, UNDECIDED, EXCUSED = 0, 1, 2
@@ -109,7 +109,7 @@ def test_a_log_that_is_empty_when_it_is_first_seen_was_created_if_nobody_has_led
         leads(1, 1, 1, epoch=0, cause="append"),
         replica(40, 3, 0, epoch=epoch, cause="load"),
     ]
-    found = elections_of(joined, logs).logs.may_hide_reader(ints(30))
+    found = elections_of(joined, heard(logs, joined)).logs.may_hide_reader(ints(30), ints(31))
     assert found.tolist() == [is_hidden]
 
 
@@ -293,7 +293,7 @@ def test_a_torn_record_has_the_fate_that_both_of_its_epochs_give(
         state(20, 2, [2, 3], epoch=1, flagged=flags[0]),
         state(50, 3, [3], epoch=2, flagged=flags[1]),
     ]
-    found = elections_of(states, LOGS)
+    found = elections_of(states, heard(LOGS, states))
     assert found.logs.has_all_changes
     lost = claims(offset=[1], low_epoch=[0], high_epoch=[1], from_ns=[3], by_ns=[40])
     until = claims(offset=[1], low_epoch=[2], high_epoch=[2], epoch=[2], from_ns=[60], by_ns=[60])
@@ -315,7 +315,9 @@ def test_an_election_does_not_explain_what_was_established_in_an_earlier_epoch(
     until = claims(
         offset=[1], low_epoch=[epoch], high_epoch=[epoch], epoch=[epoch], from_ns=[30], by_ns=[30]
     )
-    assert elections_of(states, LOGS).fates(lost, until).outcome.tolist() == [expected]
+    assert elections_of(states, heard(LOGS, states)).fates(lost, until).outcome.tolist() == [
+        expected
+    ]
 
 
 # --- without recorded logs ---

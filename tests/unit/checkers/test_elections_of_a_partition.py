@@ -20,7 +20,7 @@ from checkers.kernels.history import INF_NS
 from checkers.kernels.replica_logs import ANY_EPOCH
 from harness.contracts.verdict import Judgement
 from tests.anomalies.claims import claim, elections_of
-from tests.anomalies.runs import Call, append, final_read, leads, replica, run, state, table
+from tests.anomalies.runs import Call, append, final_read, heard, leads, replica, run, state, table
 from tests.anomalies.runs_with_elections import CONTEXT
 
 Row = dict[str, Any]
@@ -147,9 +147,8 @@ def judgement_of_the_loss(states: list[Row], replicas: list[Row]) -> Judgement:
         leads(4, 1, 2, hw=2, epoch=0, cause="high-watermark"),
         *replicas,
     ]
-    verdict = judge_run(
-        run(calls, states=[state(0, 1, [1], epoch=0), *states], replicas=logs), CONTEXT
-    )
+    states = [state(0, 1, [1], epoch=0), *states]
+    verdict = judge_run(run(calls, states=states, replicas=heard(logs, states)), CONTEXT)
     (loss,) = [a for a in verdict.anomalies if a.id == "lost-acked-write"]
     return loss.judgement
 
@@ -309,7 +308,7 @@ def test_what_an_elected_replica_cuts_for_an_older_leader_before_it_leads_was_lo
         *([] if before_it_leads else [replica(55, 2, 0, epoch=3, cause="load")]),
         leads(61, 2, 0, epoch=4, cause="role"),
     ]
-    assert elections_of(states, logs).fates(claim(7)).outcome.tolist() == [expected]
+    assert elections_of(states, heard(logs, states)).fates(claim(7)).outcome.tolist() == [expected]
 
 
 @pytest.mark.parametrize(("may_be_removed", "expected"), [(False, UNEXCUSED), (True, UNDECIDED)])

@@ -8,7 +8,7 @@ import pytest
 from checkers.kernels.compose import judge_run
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Anomaly, Judgement, Verdict
-from tests.anomalies.runs import Call, append, final_read, leads, read, replica, run, state
+from tests.anomalies.runs import Call, append, final_read, heard, leads, read, replica, run, state
 
 Row = dict[str, Any]
 CONTEXT = RunContext(elr_on=False, unclean_election_enabled=True)
@@ -16,7 +16,7 @@ FORBIDDEN, EXCUSED, UNDECIDED = Judgement.FORBIDDEN, Judgement.EXCUSED, Judgemen
 
 
 def judged(calls: list[Call], states: list[Row], replicas: list[Row] | None = None) -> Verdict:
-    return judge_run(run(calls, states=states, replicas=replicas or []), CONTEXT)
+    return judge_run(run(calls, states=states, replicas=heard(replicas or [], states)), CONTEXT)
 
 
 def of(verdict: Verdict, identifier: str) -> list[Anomaly]:

@@ -89,8 +89,9 @@ def test_a_cut_says_nothing_about_records_of_other_epochs() -> None:
 
 
 def test_what_an_unknown_leader_wrote_may_be_of_the_epoch_in_which_a_leader_cut_its_log() -> None:
-    """Broker 3 copied offset 1 from a leader of epoch 2 that is not recorded, or of an epoch before; 4 could not.
+    """Broker 3 copied offset 1 from a leader of epoch 2 that wrote it, or copied it before; 4 could not.
 
+    What broker 6 had, which led in epochs 0 and 2, is recorded only later, because its clock is ahead.
     Broker 5 had it when it was first seen, in epoch 1.
     """
     logs = logs_of(
@@ -99,6 +100,7 @@ def test_what_an_unknown_leader_wrote_may_be_of_the_epoch_in_which_a_leader_cut_
         replica(6, 3, 2, epoch=2, cause="replicate"),
         replica(6, 4, 2, epoch=0, cause="replicate"),
         replica(6, 5, 2, epoch=1, cause="load"),
+        *(leads(7, 6, 1, epoch=epoch, cause="role") for epoch in (0, 2)),
     )
     record = records((1, 0, 3, 8))
     assert logs.certainly_has(elected(3, 9), record).tolist() == [False]

@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checkers.kernels.replica_logs import Elected, Moment, Records, ReplicaLogs
+from checkers.kernels.history import INF_NS
+from checkers.kernels.replica_logs import Moment, Records, ReplicaLogs
+from checkers.kernels.replica_reports import Elected
 from tests.anomalies.runs import leads, replica, table
 
 Row = dict[str, Any]
@@ -19,6 +21,11 @@ def logs_of(*rows: Row, **more: Any) -> ReplicaLogs:
 
 def ints(*values: int) -> Any:
     return np.array(values, dtype=np.int64)
+
+
+def spans(*from_ns: int) -> tuple[Any, Any]:
+    """When reads began, and when they ended, one later."""
+    return ints(*from_ns), ints(*from_ns) + 1
 
 
 def records(*rows: tuple[int, int, int, int]) -> Records:
@@ -52,15 +59,17 @@ def test_a_follower_may_serve_reads_before_its_log_is_recorded(
     rows: list[Row], hidden: list[bool]
 ) -> None:
     """Each read began at 0, 5, 6 or 9. Broker 2 has been a replica since epoch 3."""
-    assert logs_of(*rows, replicas={2: 3}).may_hide_reader(ints(0, 5, 6, 9)).tolist() == hidden
+    assert logs_of(*rows, replicas={2: 3}).may_hide_reader(*spans(0, 5, 6, 9)).tolist() == hidden
 
 
 def test_without_a_replica_no_read_is_hidden() -> None:
-    assert logs_of().may_hide_reader(ints(0, 1)).tolist() == [False, False]
+    assert logs_of().may_hide_reader(*spans(0, 1)).tolist() == [False, False]
 
 
-def elected(broker: int, at: int, *, is_first: bool = False) -> Elected:
-    return Elected(broker=broker, at_ns=at, is_first=is_first)
+def elected(
+    broker: int, at: int, *, epoch: int = 0, until: int = INF_NS, is_first: bool = False
+) -> Elected:
+    return Elected(broker=broker, at_ns=at, epoch=epoch, until_ns=until, is_first=is_first)
 
 
 APPENDED = leads(3, 1, 1, epoch=0)
@@ -70,7 +79,7 @@ APPENDED = leads(3, 1, 1, epoch=0)
     ("rows", "leader", "expected"),
     [
         ([], elected(2, 10), False),
-        ([replica(10, 2, 1, epoch=1)], elected(2, 10), True),
+        ([replica(10, 2, 1, epoch=1, cause="load")], elected(2, 10), True),
         ([replica(11, 2, 1, epoch=1), replica(12, 2, 2)], elected(2, 10), False),
         # A log that is empty when it is loaded may have been emptied by a fault since the election.
         ([replica(11, 2, 0, cause="load"), replica(12, 2, 1)], elected(2, 10), False),
@@ -85,6 +94,94 @@ def test_the_log_of_every_elected_replica_must_be_recorded_when_it_was_elected(
 ) -> None:
     """Broker 1, leader before, reports its appends. Broker 2 was elected at 10."""
     assert logs_of(APPENDED, *rows, elected=[leader]).has_all_changes is expected
+
+
+def offline(at: int, end: int, *, epoch: int = 0) -> Row:
+    return replica(at, 2, end, epoch=epoch, role="offline", cause="down")
+
+
+@pytest.mark.parametrize(
+    ("rows", "until", "started", "expected"),
+    [
+        # It led when the record ends, or heard of its election only.
+        ([leads(11, 2, 1, epoch=1, cause="role")], INF_NS, [], True),
+        ([replica(11, 2, 1, epoch=1, cause="role")], INF_NS, [], True),
+        # It has not heard of its election, or it did not hear that it was deposed.
+        ([replica(11, 2, 2, epoch=0)], INF_NS, [], False),
+        ([leads(11, 2, 1, epoch=1, cause="role")], 20, [], False),
+        ([leads(11, 2, 1, epoch=1), leads(20, 2, 2, epoch=1)], 20, [], False),
+        ([leads(11, 2, 1, epoch=1), replica(21, 2, 1, epoch=2, cause="role")], 20, [], True),
+        ([replica(21, 2, 1, epoch=2, cause="role")], 20, [], True),
+        # It was down at the end of its epoch, or at that moment.
+        ([offline(12, 1)], 20, [], True),
+        ([offline(19, 1)], 20, [10, 19, 20], True),
+        ([offline(18, 1)], 20, [19], False),
+        ([offline(20, 1)], 20, [19], True),
+        ([offline(12, 1)], INF_NS, [], True),
+        ([offline(12, 1)], INF_NS, [13], False),
+        # A process that began later runs at the end of the epoch.
+        ([offline(12, 1), replica(14, 2, 1, epoch=0, cause="load")], 20, [13], False),
+        (
+            [offline(12, 1), replica(14, 2, 1, epoch=0, cause="load"), offline(25, 1)],
+            20,
+            [13],
+            True,
+        ),
+        # The log of a removed replica is not readable, but it reported that.
+        ([{**offline(21, -1), "cause": "role"}], 20, [], True),
+    ],
+)
+def test_the_record_of_a_leader_must_show_what_it_did_in_its_epoch(
+    rows: list[Row], until: int, started: list[int], expected: bool
+) -> None:
+    """Broker 2 was elected at 10, in epoch 1, and the next epoch began at `until` if one did."""
+    leader = elected(2, 10, epoch=1, until=until)
+    shown = [APPENDED, replica(9, 2, 1), *rows]
+    logs = logs_of(*shown, elected=[leader], started_ns={2: ints(*started)})
+    assert logs.has_all_changes is expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([replica(4, 2, 1, epoch=2)], False),
+        ([replica(4, 2, 1, epoch=2, cause="load"), replica(5, 2, 1, epoch=2)], True),
+        ([replica(4, 2, 1), replica(5, 2, 2, epoch=2)], False),
+        ([replica(4, 2, 2), replica(5, 2, 1, epoch=2)], True),
+        ([leads(3, 1, 1, epoch=2, cause="role"), replica(4, 2, 2, epoch=2)], True),
+    ],
+)
+def test_every_epoch_in_which_followers_copied_must_have_a_leader(
+    rows: list[Row], expected: bool
+) -> None:
+    assert logs_of(APPENDED, *rows).has_all_changes is expected
+
+
+@pytest.mark.parametrize(
+    ("last", "started", "is_replica", "hidden"),
+    [
+        (replica(6, 3, 1, epoch=0), [], True, [False, True, True]),
+        (replica(6, 3, 1, epoch=2), [], True, [False] * 3),
+        ({**offline(6, 1), "broker": 3}, [], True, [False] * 3),
+        ({**offline(6, 1), "broker": 3}, [6], True, [False] * 3),
+        ({**offline(6, 1), "broker": 3}, [7], True, [False, True, True]),
+        # It is not a replica any more, so its next process has nothing to report.
+        ({**offline(6, 1), "broker": 3}, [7], False, [False] * 3),
+    ],
+)
+def test_a_follower_may_serve_reads_after_its_rows_end(
+    last: Row, started: list[int], is_replica: bool, hidden: list[bool]
+) -> None:
+    """Each read ended at 5, 6 or 9. Broker 1 leads in epoch 2, and broker 3 was a replica from the start."""
+    rows = [APPENDED, leads(4, 1, 1, epoch=2, cause="role"), replica(1, 3, 0, cause="load"), last]
+    logs = logs_of(
+        *rows,
+        elected=[elected(1, 4, epoch=2)],
+        replicas={3: 0},
+        last_replicas=[3] if is_replica else [],
+        started_ns={3: ints(*started)},
+    )
+    assert logs.may_hide_reader(ints(4, 4, 4), ints(5, 6, 9)).tolist() == hidden
 
 
 @pytest.mark.parametrize(
