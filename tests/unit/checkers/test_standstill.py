@@ -134,6 +134,7 @@ def state(at_s: float = 0, **values: Any) -> dict[str, Any]:
         "leader_recovery_state": 0,
         "flagged": False,
         "min_isr": 2,
+        "after_ns": None,
     }
     return {name: {**row, **values}[name] for name in names}
 
