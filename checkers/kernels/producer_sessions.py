@@ -30,6 +30,9 @@ excuses a gap if a record of the session from before the gap is below the second
 excuses records out of sequence that are both in one log. One final poll shows one log, and so do the final polls
 that were served in one leader epoch. If other final polls show the two records, the first one may have gone
 between these polls, which is undecided.
+
+A leader that was deposed may respond to a final poll too, from a log that is not the one at the end. So a gap is
+undecided if its second record is shown only by final polls of older leader epochs than that of another final poll.
 """
 
 from collections.abc import Mapping
@@ -212,7 +215,8 @@ def _judged(
         outcome[rows] = np.minimum(outcome[rows], best)
     if found.id == "producer-gap":
         # The leader may never have had a record of the session.
-        outcome[(found.third == ABSENT) & (outcome == UNEXCUSED)] = UNDECIDED
+        is_unsure = (found.third == ABSENT) | _is_in_older_log(found, history, operations)
+        outcome[is_unsure & (outcome == UNEXCUSED)] = UNDECIDED
     findings = []
     for result in (UNEXCUSED, EXCUSED, UNDECIDED):
         rows = np.flatnonzero(outcome == result)
@@ -297,6 +301,21 @@ def _best_outcome(found: Finding, history: PartitionHistory, operations: pa.Tabl
         is_one_log = np.isin(poll[earlier], poll[later]) | np.isin(epoch[earlier], of_one_epoch)
         best[row] = UNEXCUSED if is_one_log.any() else UNDECIDED
     return best
+
+
+def _is_in_older_log(found: Finding, history: PartitionHistory, operations: pa.Table) -> Bools:
+    """Returns which second records are shown only by final polls to which a deposed leader responded."""
+    rows = np.flatnonzero(
+        history.record_trusted & (history.record_poll >= 0) & (history.record_append >= 0)
+    )
+    rows = rows[history.poll_final[history.record_poll[rows]]]
+    epoch = _epochs_of(history.poll_op, operations)
+    newest = epoch[history.poll_final & history.poll_ok].max(initial=-1)
+    is_older = (epoch >= 0) & (epoch < newest)
+    append, older = history.record_append[rows], is_older[history.record_poll[rows]]
+    second = history.append_at(found.second)
+    is_shown: Bools = np.isin(second, append[older]) & ~np.isin(second, append[~older])
+    return is_shown
 
 
 def _epochs_of(polls: I64, operations: pa.Table) -> I64:

@@ -76,6 +76,31 @@ def test_final_polls_of_one_leader_epoch_show_one_log_also_in_the_first_epoch(
     assert gaps(calls, UNCLEAN, states=FLAGGED) == [judgement]
 
 
+@pytest.mark.parametrize(
+    ("older", "newer", "judgement"),
+    [
+        (0, 1, Judgement.UNDECIDED),
+        (1, 1, Judgement.FORBIDDEN),
+        (1, 0, Judgement.FORBIDDEN),
+    ],
+)
+def test_a_deposed_leader_may_respond_to_a_final_poll_from_another_log(
+    older: int, newer: int, judgement: Judgement
+) -> None:
+    """Ops 0 and 2 are in polls of one epoch, and op 9, which has the offset of op 1, in one of the other epoch.
+
+    So op 1 may have been between ops 0 and 2 in the log of the first leader.
+    """
+    polls = [
+        replace(read(80 + at, 900 + 2 * at, value, start=at, final=True), epoch=epoch)
+        for at, (value, epoch) in enumerate(((0, older), (9, newer), (2, older)))
+    ]
+    taken = sent(9, 60, 1, process=8)
+    calls = [sent(0, 1, 0), sent(1, 3, None), sent(2, 5, 2), taken, *polls]
+    calls.append(final_read(89, 0, 9, 2)[-1])
+    assert gaps(calls, UNCLEAN, states=FLAGGED) == [judgement]
+
+
 def test_a_record_at_the_same_offset_in_another_poll_is_not_below_the_second_one() -> None:
     """Ops 0 and 2 are both at offset 0, in final polls of one epoch."""
     polls = [
