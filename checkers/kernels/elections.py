@@ -75,7 +75,8 @@ replica was not recorded when it was elected, if its record may lack what it did
 reported an epoch that clients saw or followers copied in.
 
 States that were read from a controller may have been committed before they were read (`after_ns`). If that decides
-whether an election was before another record, which shows that the first one is gone, it is undecided.
+whether an election was before another record, which shows that the first one is gone, or what faults destroyed
+while a replica was alone, it is undecided.
 
 An excuse compares times of clients with times of the controller. What is closer than the clocks are to each other
 (`clock_error_ns`) may have been the other way round. If the outcome depends on that, it is undecided. Where faults
@@ -394,7 +395,7 @@ class Elections:
         """Returns the elections, with what faults had destroyed before each of them."""
         destroyed = Destroyed(rows, gaps, faults, self.logs.node_of)
         marked = []
-        since_ns = -INF_NS
+        previous: int | None = None
         with_more: set[int] = set()
         elected = dict(zip(begins, self.elections, strict=True))
         for index, row in enumerate(rows):
@@ -402,13 +403,13 @@ class Elections:
             if election is not None:
                 election = replace(election, may_have_more=election.leader in with_more)
                 if not election.is_flagged:
-                    alone = destroyed.before(election.leader, election.at_ns, since_ns)
+                    alone = destroyed.before(index, previous)
                     election = replace(election, alone=alone)
                     # The other members follow it later; until then they may have what it lacks.
                     with_more |= {*row["isr"]} - {election.leader} if alone else set()
                 marked.append(election)
                 if not self._is_without_effect(election):
-                    since_ns = election.at_ns
+                    previous = index
             with_more &= {*row["isr"]}
         return marked
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from checkers.kernels.history import INF_NS
 from checkers.kernels.lawful_losses import may_have_destroyed
-from checkers.kernels.metadata_gaps import MetadataGaps, effective_min_isr
+from checkers.kernels.metadata_gaps import MetadataGaps, earliest_ns, effective_min_isr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,22 +73,37 @@ class Destroyed:
             row for row in faults.to_pylist() if may_have_destroyed(row) and _may_hit(row)
         ]
 
-    def before(self, broker: int, at_ns: int, since_ns: int) -> tuple[Alone, ...]:
+    def before(self, election: int, previous: int | None) -> tuple[Alone, ...]:
         """Returns which records were only on replicas whose data was destroyed before an election.
 
         Args:
-            broker: The elected one.
-            at_ns: When it was elected.
-            since_ns: When the election before it was committed; faults that were injected before that one explain
-                nothing.
+            election: The row that begins with it.
+            previous: That of the election before it, if there is one; faults that were injected before that one
+                explain nothing.
         """
-        hit = [f for f in self._faults if f["invoked_ns"] <= at_ns and _ends_after(f, since_ns)]
-        certain = [fault for fault in hit if fault["took_effect"]]
+        row = self._rows[election]
+        broker, at_ns = row["leader"], row["at_ns"]
+        before = None if previous is None else self._rows[previous]
+        since_ns, perhaps_since_ns = (
+            (-INF_NS, -INF_NS) if before is None else (before["at_ns"], earliest_ns(before))
+        )
+        hit = [
+            fault
+            for fault in self._faults
+            if fault["invoked_ns"] <= at_ns and _ends_after(fault, perhaps_since_ns)
+        ]
+        certain = [
+            fault
+            for fault in hit
+            if fault["took_effect"]
+            and fault["invoked_ns"] <= earliest_ns(row)
+            and _ends_after(fault, since_ns)
+        ]
         nodes, sure_nodes = (
             {node for fault in some for node in fault["resolved"]} for some in (hit, certain)
         )
         if not all(fault["resolved"] for fault in hit):
-            nodes |= {self._node(one) for row in self._rows for one in row["replicas"]}
+            nodes |= {self._node(one) for each in self._rows for one in each["replicas"]}
         leader = self._node(broker)
         found = []
         for fault in hit:
@@ -97,7 +112,7 @@ class Destroyed:
             completed_ns, healed_ns = fault["completed_ns"], fault["healed_ns"]
             by_ns = at_ns if completed_ns is None else min(completed_ns, at_ns)
             since = INF_NS
-            if fault["took_effect"]:
+            if fault in certain:
                 since = self._all_among(sure_nodes, by_ns, is_lenient=False)
             alone = Alone(
                 since_ns=since,
@@ -114,22 +129,40 @@ class Destroyed:
     def _all_among(self, nodes: set[str], at_ns: int, *, is_lenient: bool) -> int:
         """Returns since when, until a moment, one replica could commit alone and the ISR was among these nodes.
 
+        A state that was read late may have been in force at the moment or not. The earliest of what may be is
+        returned if it is lenient, and otherwise the latest.
+
         Args:
             nodes: Names of nodes.
             at_ns: The moment.
             is_lenient: Whether the same is assumed of states that are not recorded, and of a leader that may not
                 have heard yet that min ISR was raised.
         """
+        least, most = (
+            sum(each <= at_ns for each in times)
+            for times in ([row["at_ns"] for row in self._rows], map(earliest_ns, self._rows))
+        )
+        found = [
+            self._since(nodes, count, is_lenient=is_lenient) for count in range(least, most + 1)
+        ]
+        return min(found) if is_lenient else max(found)
+
+    def _since(self, nodes: set[str], count: int, *, is_lenient: bool) -> int:
+        """Returns the same if as many states had been committed at the moment."""
         since_ns = INF_NS
-        for index in range(sum(row["at_ns"] <= at_ns for row in self._rows), -1, -1):
+        for index in range(count, -1, -1):
             if self._is_missing_before[index]:
                 if not is_lenient:
                     break
-                since_ns = self._rows[index - 1]["at_ns"] if index else -INF_NS
+                since_ns = self._began_ns(index - 1, is_lenient=True) if index else -INF_NS
             if not index or not self._is_alone(index - 1, nodes, is_lenient=is_lenient):
                 break
-            since_ns = self._rows[index - 1]["at_ns"]
+            since_ns = self._began_ns(index - 1, is_lenient=is_lenient)
         return since_ns
+
+    def _began_ns(self, index: int, *, is_lenient: bool) -> int:
+        row = self._rows[index]
+        return earliest_ns(row) if is_lenient else int(row["at_ns"])
 
     def _node(self, broker: int) -> str:
         return self._node_of.get(broker, f"b{broker}")

@@ -175,8 +175,8 @@ not in controlled shutdown. That is undecided if a disk fault may have taken the
 
 Where states are read from a controller, as with Apache Kafka, a state may be read late, for example after a
 fail-over of the controllers. It was committed at some moment between `after_ns` and `at_ns` of its row. If that
-decides whether an election was before a record which shows that another one is gone, or whether a coordinator had
-been replaced when it responded, it is undecided.
+decides whether an election was before a record which shows that another one is gone, whether a coordinator had
+been replaced when it responded, or whether a fault hit a replica while it was alone, it is undecided.
 
 What is not recorded is not known. Where states of the partition are missing, an election among them may have lost
 the record lawfully or not, and a flagged election after them may have been justified or not: that is undecided.

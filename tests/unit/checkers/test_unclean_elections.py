@@ -7,7 +7,7 @@ import pytest
 from checkers.kernels.elections import Election, Elections
 from checkers.kernels.history import INF_NS
 from checkers.kernels.metadata_gaps import NOTHING_SHOWN, MetadataGaps
-from checkers.kernels.unclean_elections import NO_OBJECTION, Destroyed, Requested
+from checkers.kernels.unclean_elections import NO_OBJECTION, Alone, Destroyed, Requested
 from tests.anomalies.runs import broker, fault, state, table
 
 Row = dict[str, Any]
@@ -333,9 +333,46 @@ LONE = [
 def test_a_replica_was_alone_since_the_isr_had_no_other_member(
     states: list[Row], wiped: str, since: list[tuple[int, int]]
 ) -> None:
+    found = destroyed([*states, state(50, 1, [1], epoch=2, min_isr=1)], None, wiped)
+    assert [(one.since_ns, one.perhaps_since_ns) for one in found] == since
+    assert all(one.until_ns == 35 for one in found)
+
+
+def destroyed(states: list[Row], previous: int | None, wiped: str = "b1") -> tuple[Alone, ...]:
+    """What a fault that begins at 30 and ends at 35 had destroyed before the election in the last state."""
     rows = rows_of(states)
     faults = table("faults", [fault(30, "wipe", [wiped], healed=35)])
     gaps = MetadataGaps(rows, NOTHING_SHOWN)
-    found = Destroyed(rows, gaps, faults, {1: "b1", 2: "b2"}).before(1, 50, 0)
+    return Destroyed(rows, gaps, faults, {1: "b1", 2: "b2"}).before(len(rows) - 1, previous)
+
+
+@pytest.mark.parametrize(
+    ("after", "since"),
+    [
+        # Read at 20, the leader was alone since 12 perhaps.
+        ([None, 12, None, None], [(20, 12)]),
+        # The election before it was read at 40: the fault, completed at 30, explains nothing if it was before.
+        ([None, None, 30, None], [(INF_NS, 20)]),
+        ([None, None, 31, None], []),
+        # The last election was perhaps before the fault.
+        ([None, None, None, 29], [(INF_NS, 20)]),
+    ],
+    ids=["alone", "previous", "previous-certainly-later", "elected"],
+)
+def test_of_states_that_were_read_late_every_moment_counts(
+    after: list[int | None], since: list[tuple[int, int]]
+) -> None:
+    elected = [state(40, 2, [2], epoch=1, min_isr=1), state(50, 1, [1], epoch=2, min_isr=1)]
+    states = [*LONE[:2], *elected]
+    late = [{**row, "after_ns": after_ns} for row, after_ns in zip(states, after, strict=True)]
+    previous = 2 if after[2] is not None else None
+    found = destroyed(late, previous)
     assert [(one.since_ns, one.perhaps_since_ns) for one in found] == since
-    assert all(one.until_ns == 35 for one in found)
+
+
+def test_a_state_that_was_read_late_may_have_been_in_force_when_a_fault_began() -> None:
+    shrunk = state(40, 1, [1], epoch=0, min_isr=1)
+    elected = state(50, 1, [1], epoch=2, min_isr=1)
+    for after_ns, since in ((28, [(INF_NS, 28)]), (36, [])):
+        found = destroyed([LONE[0], {**shrunk, "after_ns": after_ns}, elected], None)
+        assert [(one.since_ns, one.perhaps_since_ns) for one in found] == since
