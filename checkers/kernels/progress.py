@@ -146,7 +146,10 @@ class _Partition:
         if not lasting:
             return None
         live = live_brokers(
-            self._brokers, self._tables["faults"].to_pylist(), self._node_of()
+            self._brokers,
+            self._tables["faults"].to_pylist(),
+            self._node_of(),
+            self._context.clock_error_ns,
         ) & set(lasting[-1]["replicas"])
         if all(state["leader"] < 0 for state in lasting):
             return self._no_leader(live)
@@ -295,7 +298,10 @@ def _goes_back(rows: Sequence[Row]) -> bool:
 
 
 def live_brokers(
-    brokers: Iterable[Row], faults: Iterable[Row], node_of: Mapping[int, str]
+    brokers: Iterable[Row],
+    faults: Iterable[Row],
+    node_of: Mapping[int, str],
+    clock_error_ns: int = 0,
 ) -> set[int]:
     """Returns the registered brokers that no fault can keep down once everything is healed and started.
 
@@ -305,6 +311,7 @@ def live_brokers(
         brokers: Rows of `broker_states` in order.
         faults: Rows of `faults`.
         node_of: Names of nodes by broker id, as far as they are known.
+        clock_error_ns: Largest difference between the clocks of the controller and of the harness.
     """
     registered_ns: dict[int, int] = {}
     for row in brokers:
@@ -317,7 +324,7 @@ def live_brokers(
         broker
         for broker, at_ns in registered_ns.items()
         if all(
-            at_ns > _over_ns(row)
+            at_ns > _over_ns(row) + clock_error_ns
             for row in damages
             if node_of.get(broker, f"b{broker}") in row["resolved"]
         )

@@ -15,9 +15,7 @@ from checkers.kernels.findings import Finding, finding, joined
 from checkers.kernels.history import I64, OK_AT, PartitionHistory
 
 
-def check_producer_order(
-    history: PartitionHistory, facts: Facts, *, clock_error_ns: int = 0
-) -> list[Finding]:
+def check_producer_order(history: PartitionHistory, facts: Facts) -> list[Finding]:
     """Finds appends whose offset is not larger than that of the same process's previous acknowledged append.
 
     An append of unknown outcome counts if a read revealed its place, but only as the later one of two: a request
@@ -27,12 +25,12 @@ def check_producer_order(
     The order is a promise (`nonmonotonic-send`) if the previous append was acknowledged before the later one was
     sent. If both were in flight at the same time, a retry or a change of the leader may swap them, unless the
     producer is idempotent (`checkers.kernels.producer_sessions`); this is `reordered-send`, which is found
-    between acknowledged appends only.
+    between acknowledged appends only. One process has one clock, so its operations are in order whatever the
+    difference between two clocks is.
 
     Args:
         history: One partition.
         facts: Derived from it.
-        clock_error_ns: Largest difference between two clocks that stamped operations.
 
     Source:
         Kafka producer configuration, max.in.flight.requests.per.connection; Jepsen's `nonmonotonic-send`, which
@@ -46,7 +44,7 @@ def check_producer_order(
     only_weak = weak.take(np.flatnonzero(~np.isin(weak.later, strong.later)))
     findings = []
     for swaps, is_weak in ((strong, False), (only_weak, True)):
-        after = history.append_res[swaps.earlier] + clock_error_ns < history.append_inv[swaps.later]
+        after = history.append_res[swaps.earlier] < history.append_inv[swaps.later]
         acked = history.append_status[swaps.later] == OK_AT
         for identifier, rows in (("nonmonotonic-send", after), ("reordered-send", ~after & acked)):
             if rows.any():

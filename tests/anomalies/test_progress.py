@@ -203,6 +203,19 @@ def test_a_broker_whose_disk_was_destroyed_counts_if_it_came_back(
     )
 
 
+@pytest.mark.parametrize(("error_ms", "expected"), [(1, NO_LEADER), (2, "")])
+def test_a_broker_may_have_registered_before_its_disk_was_destroyed(
+    error_ms: int, expected: str
+) -> None:
+    """The disk was destroyed at 80 ms by the harness's clock, and it registered at 82 ms by the controller's."""
+    context = replace(CONTEXT, elr_on=False, clock_error_ns=error_ms * MS)
+    states = brokers(registered(82, 2))
+    assert (
+        form(context, partition_states=LEADERLESS, broker_states=states, faults=destroyed())
+        == expected
+    )
+
+
 def test_fewer_live_replicas_than_min_isr_promise_nothing() -> None:
     states = [at(50, 1, [1])]
     gone = [broker(60 * MS, number, "unregistered") for number in (2, 3)]

@@ -336,7 +336,7 @@ class Definitions:
         for pairs, is_weak in ((strong, False), (weak, True)):
             for earlier, offset, later, later_offset in pairs:
                 before, after = self.appends[earlier], self.appends[later]
-                if _done(before) + self.error < after.inv:
+                if _done(before) < after.inv:
                     identifier = "nonmonotonic-send"
                 elif later in self.acked:
                     identifier = "reordered-send"

@@ -98,7 +98,12 @@ class HistoryLine(
         int, Meta(ge=0, le=OFFSET_MAX, description="First offset that must still be there.")
     ] = 0
     clock_error_ns: Annotated[
-        int, Meta(ge=0, le=2**60, description="Largest difference between two clocks.")
+        int,
+        Meta(
+            ge=0,
+            le=2**60,
+            description="Largest difference between two clocks. Each process has one.",
+        ),
     ] = 0
     final_reads_complete: Annotated[
         bool,
