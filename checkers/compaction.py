@@ -17,6 +17,8 @@ A record that was acknowledged with acks=1 may be cut off before it is committed
 What was committed is lost only by an election that an anomaly names; if that one is excused, the elected replica
 may have copied a cleaned log without its end, and it is undecided what it lost (`checkers.kernels.elections`).
 
+Checkers that need to know what the final reads returned themselves read the table `CLEANED_RECORDS` too.
+
 The batches of replicas are not compared: each replica cleans its log in its own time, and rewrites batches.
 """
 
@@ -26,6 +28,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from harness.contracts.run_context import RunContext
+from harness.history.schema import CLEANED_RECORDS
 
 Tables = Mapping[str, pa.Table]
 
@@ -50,7 +53,7 @@ def as_not_compacted(tables: Tables, context: RunContext) -> tuple[Tables, RunCo
     filled = {name: rows for name, rows in tables.items() if name != "replica_batches"}
     if "operations" not in tables or "records_read" not in tables:
         return filled, context
-    filled["operations"], filled["records_read"] = with_removed_records(
+    filled["operations"], filled["records_read"], filled[CLEANED_RECORDS] = with_removed_records(
         tables["operations"],
         tables["records_read"],
         context.clock_error_ns,

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.contracts.checker import Checker
 from harness.errors import UsageError
-from harness.history.schema import COORDINATOR_STATES, TABLES
+from harness.history.schema import CLEANED_RECORDS, COORDINATOR_STATES, TABLES
 from harness.names import unknown_name
 
 GROUP = "laststand.checkers"
@@ -85,7 +85,7 @@ def _objection(name: str, checker: Any) -> str:
     forbidden = sorted(set(checker.tables) & NOT_FOR_CHECKERS)
     if forbidden:
         return f"a checker must not read the table {forbidden[0]!r}"
-    unknown = sorted(set(checker.tables) - {*TABLES, COORDINATOR_STATES})
+    unknown = sorted(set(checker.tables) - {*TABLES, COORDINATOR_STATES, CLEANED_RECORDS})
     if unknown:
         return unknown_name("table", unknown[0], TABLES)
     if not isinstance(checker.per_partition, bool) or not callable(checker.check):

@@ -31,7 +31,7 @@ def with_removed_records(
     *,
     replica_states: pa.Table | None = None,
     phase_complete: bool = True,
-) -> tuple[pa.Table, pa.Table]:
+) -> tuple[pa.Table, pa.Table, pa.Table]:
     """Adds to each poll the records that the cleaner may have removed from the range that it read.
 
     Args:
@@ -44,7 +44,8 @@ def with_removed_records(
 
     Returns:
         Both tables with more rows of `records_read`, a larger `record_count`, and `info` as the outcome of appends
-        that were acknowledged without an offset, if a later record of their key may have replaced them.
+        that were acknowledged without an offset, if a later record of their key may have replaced them. Then the
+        rows that were added, in any order.
     """
     ops = operations.to_pandas(types_mapper=pd.ArrowDtype)
     reads = records_read.to_pandas(types_mapper=pd.ArrowDtype)
@@ -63,7 +64,7 @@ def with_removed_records(
             operations, "outcome", pc.if_else(is_replaced, "info", operations.column("outcome"))
         )
     if more.empty:
-        return operations, records_read
+        return operations, records_read, records_read.slice(0, 0)
     count = more.groupby("op_index").size()
     extra = ops["op_index"].map(count).fillna(0).astype("int64")
     operations = with_column(
@@ -71,7 +72,8 @@ def with_removed_records(
         "record_count",
         pc.add(operations.column("record_count"), pa.array(extra.to_numpy())),
     )
-    return operations, _in_order(reads, more, records_read.schema)
+    filled = _in_order(reads, more, records_read.schema)
+    return operations, filled, _as_table(more.assign(index_in_poll=0), records_read.schema)
 
 
 def _partitions(
@@ -372,5 +374,8 @@ def _in_order(reads: pd.DataFrame, more: pd.DataFrame, schema: pa.Schema) -> pa.
     changed = both["op_index"].isin(more["op_index"].unique())
     by_offset = both[changed].sort_values(["op_index", "offset"], kind="stable")
     by_offset["index_in_poll"] = by_offset.groupby("op_index").cumcount()
-    rows = pd.concat([both[~changed], by_offset])
+    return _as_table(pd.concat([both[~changed], by_offset]), schema)
+
+
+def _as_table(rows: pd.DataFrame, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pandas(rows[schema.names], schema=schema, preserve_index=False)

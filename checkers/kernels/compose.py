@@ -46,6 +46,7 @@ from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
 from harness.history.op import TransactionEvent
 from harness.history.parquet import by_place, places_of
 from harness.history.schema import (
+    CLEANED_RECORDS,
     COORDINATOR_STATES,
     OFFSETS_TOPIC,
     PARTITIONED_TABLES,
@@ -140,7 +141,7 @@ def judge_whole_run(tables: Mapping[str, pa.Table], context: RunContext) -> Part
 
 def full_tables(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     """Returns all tables of a run; those that are missing are empty."""
-    return {name: _table(tables, name) for name in (*TABLES, COORDINATOR_STATES)}
+    return {name: _table(tables, name) for name in (*TABLES, COORDINATOR_STATES, CLEANED_RECORDS)}
 
 
 def partition_checkers(context: RunContext) -> tuple[Checker, ...]:
@@ -232,6 +233,9 @@ def judge_run(tables: Mapping[str, pa.Table], context: RunContext) -> Verdict:
     full[COORDINATOR_STATES] = coordinator_states(full["partition_states"])
     shared = {name: table for name, table in full.items() if name not in PARTITIONED_TABLES}
     partitions = valid_partitions(full, context)
+    cleaned = by_place(_table(tables, CLEANED_RECORDS))
+    for place, rows in partitions.items():
+        rows[CLEANED_RECORDS] = cleaned.get(place, empty_table(CLEANED_RECORDS))
     judgements = [
         judge_partition_safely(topic, partition, {**rows, **shared}, context)
         for (topic, partition), rows in partitions.items()

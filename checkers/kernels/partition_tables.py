@@ -7,15 +7,18 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 
 from checkers.kernels.left_out import NOTHING, LeftOut
-from harness.history.schema import COORDINATOR_STATES, TABLES
+from harness.history.schema import CLEANED_RECORDS, COORDINATOR_STATES, TABLES
 
 _T = TypeVar("_T")
+
+_LIKE = {COORDINATOR_STATES: "partition_states", CLEANED_RECORDS: "records_read"}
+"""Tables that are not stored, and the stored table whose columns each of them has."""
 
 
 @cache
 def empty_table(name: str) -> pa.Table:
     """Returns a table without rows; making one takes longer than judging a small partition's table."""
-    return TABLES["partition_states" if name == COORDINATOR_STATES else name].empty_table()
+    return TABLES[_LIKE.get(name, name)].empty_table()
 
 
 class PartitionTables(Mapping[str, pa.Table]):

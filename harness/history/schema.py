@@ -579,6 +579,10 @@ COORDINATOR_STATES = "coordinator_states"
 """The rows of `partition_states` of the offsets topic, all partitions of it. Not stored under this name: a checker
 of single partitions that names it gets these rows with every partition."""
 
+CLEANED_RECORDS = "cleaned_records"
+"""The rows that `checkers.compaction` added to `records_read`: no poll returned them. Not stored under this name:
+a checker of single partitions that names it gets them, and none if the topic is not compacted."""
+
 PARTITIONED_TABLES = (
     "operations",
     "records_read",

@@ -10,9 +10,23 @@ import pytest
 
 from checkers.final_reads import judge_with_final_reads
 from checkers.removed_records import with_removed_records
-from harness.contracts.run_context import BATCH_CHECKER, LOG_CHECKERS, RunContext
+from harness.contracts.run_context import (
+    BATCH_CHECKER,
+    LOG_CHECKERS,
+    QUERY_CHECKER,
+    RunContext,
+)
 from harness.contracts.verdict import Judgement, Validity, Verdict
-from tests.anomalies.runs import Call, append, heard, leads, replica, run, state
+from tests.anomalies.runs import (
+    Call,
+    append,
+    heard,
+    leads,
+    offset_query,
+    replica,
+    run,
+    state,
+)
 from tests.property.brute_force import ends_table, operations_table, records_table
 from tests.spark.stored_runs import with_column
 
@@ -112,7 +126,7 @@ def test_a_later_record_of_the_key_in_the_final_log_permits_the_removal() -> Non
     tables = keyed([*calls, last], {**keys, 3: "c"})
     status = ["corrupt", "ok"]
     tables["records_read"] = with_column(tables["records_read"], "status", status)
-    _, records = with_removed_records(tables["operations"], tables["records_read"])
+    _, records, _ = with_removed_records(tables["operations"], tables["records_read"])
     assert records.column("offset").to_pylist() == [0, 1, 2]
 
 
@@ -148,7 +162,7 @@ def test_a_record_beyond_the_end_of_the_final_log_permits_no_removal(
     if log_end is not None:
         looks = [replica(1, 1, 3), replica(9, 1, log_end), replica(9, 2, 2), replica(5, 2, 3)]
         more = {**more, "replica_states": run([], replicas=looks)["replica_states"]}
-    _, records = with_removed_records(tables["operations"], tables["records_read"], **more)
+    _, records, _ = with_removed_records(tables["operations"], tables["records_read"], **more)
     assert records.column("offset").to_pylist() == expected
     both = without_place(tables["operations"]), without_place(tables["records_read"])
     if "replica_states" in more:
@@ -210,13 +224,15 @@ def test_a_poll_in_the_wrong_order_is_still_found() -> None:
 def test_what_is_added_stands_in_order_and_is_counted() -> None:
     calls = [OLD, NEW, OTHER, final(10, 20, (1, 1), (2, 2))]
     tables = keyed(calls, KEYS)
-    operations, records = with_removed_records(tables["operations"], tables["records_read"])
+    operations, records, added = with_removed_records(tables["operations"], tables["records_read"])
     assert records.column("offset").to_pylist() == [0, 1, 2]
     assert records.column("index_in_poll").to_pylist() == [0, 1, 2]
     assert records.column("key").to_pylist() == ["a", "a", "b"]
     assert operations.column("record_count").to_pylist() == [0, 0, 0, 3]
+    assert [(row["op_index"], row["value"]) for row in added.to_pylist()] == [(10, 0)]
     same = with_removed_records(tables["operations"], records)
     assert same[1].equals(records)
+    assert same[2].num_rows == 0
 
 
 def test_of_two_records_that_had_one_offset_the_later_one_was_removed() -> None:
@@ -225,12 +241,12 @@ def test_of_two_records_that_had_one_offset_the_later_one_was_removed() -> None:
     calls = [replace(OLD, outcome="info", offset=None), early, append(1, 0, at=9)]
     calls += [append(2, 1, at=11), append(3, 2, at=13), final(10, 20, (1, 2), (2, 3))]
     tables = keyed(calls, {0: "a", 1: "b", 2: "a", 3: "b"})
-    _, records = with_removed_records(tables["operations"], tables["records_read"])
+    _, records, _ = with_removed_records(tables["operations"], tables["records_read"])
     rows = [(row["op_index"], row["offset"], row["value"]) for row in records.to_pylist()]
     assert rows == [(5, 0, 0), (10, 0, 1), (10, 1, 2), (10, 2, 3)]
     # Without a later record of its key it is lost, whatever had its place before.
     tables = keyed(calls, {0: "a", 1: "c", 2: "a", 3: "b"})
-    _, records = with_removed_records(tables["operations"], tables["records_read"])
+    _, records, _ = with_removed_records(tables["operations"], tables["records_read"])
     assert records.num_rows == 3
 
 
@@ -289,11 +305,53 @@ def test_the_rest_of_a_batch_is_added_once_with_the_columns_of_its_appends() -> 
     early = Call(op=5, kind="poll", process=8, inv=7, res=8, position=0, records=((0, 0), (1, 1)))
     calls = [*BATCH, append(3, 3, at=9), early, final(10, 20, (1, 1), (3, 3), end=4)]
     tables = keyed(calls, {0: "a", 1: "b", 2: "a", 3: "a"})
-    _, records = with_removed_records(tables["operations"], tables["records_read"])
+    _, records, _ = with_removed_records(tables["operations"], tables["records_read"])
     added = [row for row in records.to_pylist() if (row["op_index"], row["value"]) == (10, 2)]
     columns = ("offset", "process", "sequence", "key", "index_in_poll")
     assert [[row[name] for name in columns] for row in added] == [[2, 1, 2, "a", 2]]
     assert records.num_rows == 6
+
+
+# --- with questions about offsets ---
+
+
+def asked_after_cleaning(*left: tuple[int, int], kind: str = "timestamp") -> Verdict:
+    """Judges a history in which a leader that is asked about record 0 no longer has it."""
+    calls = [
+        append(0, 0, at=1),
+        Call(op=5, kind="poll", process=8, inv=10, res=11, position=0, records=((0, 0),)),
+        append(1, 1, at=20),
+        append(2, 2, at=25),
+        final(10, 100, *left),
+    ]
+    answer = offset_query(
+        kind,
+        op_index=5,
+        record_offset=0,
+        record_value=0,
+        known_epoch=3,
+        asked=1000 if kind == "timestamp" else 3,
+        found=1001,
+        offset=1,
+        leader_epoch=3,
+        invoked_ns=50,
+        completed_ns=51,
+    )
+    tables = {**run(calls, offset_queries=[answer]), **keyed(calls, KEYS)}
+    checkers = (*LOG_CHECKERS, QUERY_CHECKER)
+    return judge_with_final_reads(tables, replace(CONTEXT, checkers=checkers))
+
+
+@pytest.mark.parametrize(
+    ("kind", "anomaly"),
+    [("timestamp", "lookup-skips-record"), ("leader-epoch", "epoch-ends-early")],
+)
+def test_a_leader_may_lack_a_record_that_the_cleaner_removed(kind: str, anomaly: str) -> None:
+    verdict = asked_after_cleaning((1, 1), (2, 2), kind=kind)
+    assert verdict.validity == Validity.VALID
+    assert verdict.coverage["offset_queries_judged"] == 0
+    kept = asked_after_cleaning((0, 0), (1, 1), (2, 2), kind=kind)
+    assert (kept.validity, ids(kept)) == (Validity.INVALID, {anomaly})
 
 
 # --- with elections ---
@@ -459,7 +517,7 @@ def test_which_of_two_records_was_last_at_an_offset_is_not_known_if_they_overlap
 def test_the_stamp_of_a_record_that_no_client_read_is_not_known() -> None:
     calls = [replace(OLD, epoch=4), NEW, OTHER, final(10, 20, (1, 1), (2, 2))]
     tables = keyed(calls, KEYS)
-    _, records = with_removed_records(tables["operations"], tables["records_read"])
+    _, records, _ = with_removed_records(tables["operations"], tables["records_read"])
     assert records.column("leader_epoch").to_pylist() == [-1, -1, -1]
 
 

@@ -88,3 +88,20 @@ def test_a_stored_run_is_judged_as_in_memory(run: Tables, tmp_path: Path) -> Non
 def test_another_policy_is_refused(system: str, policy: str) -> None:
     with pytest.raises(UsageError, match=r"log\.cleanup\.policy is '.*'; use \"compact\""):
         Experiment(system=system, on="local", properties={"log.cleanup.policy": policy})
+
+
+def test_leaders_may_lack_what_the_cleaner_removed_when_they_are_asked_about_it(
+    tmp_path: Path,
+) -> None:
+    """Questions are about records that a poll returned; many are gone by then."""
+    example = experiments.load(EXAMPLE)
+    result = simulate(replace(example, workload=replace(example.workload, queries_per_s=60.0)), 1)
+    tables = dict(result.tables)
+    context = context_of(tables)
+    verdict = judge_with_final_reads(tables, context)
+    assert verdict.validity is Validity.VALID
+    counts = verdict.coverage
+    assert 0 < counts["offset_queries_judged"] < counts["offset_queries"] // 10
+    write_tables(tmp_path, tables)
+    (stored,) = check_here(plan([tmp_path], [asdict(context)]))
+    assert stored == verdict_to_json(verdict)

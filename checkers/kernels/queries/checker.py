@@ -10,10 +10,13 @@ not below p was asked afterwards:
   epoch, tells consumers that the record was truncated (KIP-320), and followers cut their logs there.
 
 Nothing is claimed about a record that the final reads do not return at its offset: it may have been deleted or
-lost, which other checkers judge. An answer is undecided if a leader may lawfully have lacked the record for a
-while, until it was sent again: after a flagged election later than p and not later than the leader's epoch, or one
-that is not recorded, or, without ELR, after a fault that may have destroyed the record. That fault was injected
-before the answer, and not over before the record was sent.
+lost, which other checkers judge. In compacted topics the final reads count as they were recorded, without the
+records that `checkers.compaction` adds, because a leader lacks what its cleaner removed.
+
+An answer is undecided if a leader may lawfully have lacked the record for a while, until it was sent again: after
+a flagged election later than p and not later than the leader's epoch, or one that is not recorded, or, without
+ELR, after a fault that may have destroyed the record. That fault was injected before the answer, and not over
+before the record was sent.
 
 Source:
     KIP-79 (offsets by timestamp), KIP-101 and KIP-320 (epochs and truncation).
@@ -37,6 +40,7 @@ from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import QUERY_CHECKER, RunContext
 from harness.contracts.verdict import Judgement, Witness
 from harness.history.op import OpKind, Outcome, QueryKind
+from harness.history.schema import CLEANED_RECORDS
 
 LOOKUP_SKIPS = "lookup-skips-record"
 EPOCH_ENDS_EARLY = "epoch-ends-early"
@@ -58,7 +62,14 @@ class OffsetQueriesChecker:
     """The checker `offset-queries`; see the module."""
 
     name = QUERY_CHECKER
-    tables = ("offset_queries", "operations", "records_read", "partition_states", "faults")
+    tables = (
+        "offset_queries",
+        "operations",
+        "records_read",
+        CLEANED_RECORDS,
+        "partition_states",
+        "faults",
+    )
     per_partition = True
 
     def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
@@ -133,10 +144,13 @@ class _Lacks:
 
 
 def _kept(tables: Mapping[str, pa.Table]) -> set[tuple[int, int]]:
-    """Returns offset and value of every record that the final reads returned."""
+    """Returns offset and value of every record that the final reads returned, not those that were added."""
     operations = rows_of(tables["operations"], ("op_index", "kind", "final"))
     final = {op for op, kind, is_final in operations if is_final and kind == OpKind.POLL}
-    records = rows_of(tables["records_read"], ("op_index", "offset", "value"))
+    columns = ("op_index", "offset", "value")
+    records = set(rows_of(tables["records_read"], columns))
+    if CLEANED_RECORDS in tables:
+        records.difference_update(rows_of(tables[CLEANED_RECORDS], columns))
     return {(offset, value) for op, offset, value in records if op in final}
 
 
