@@ -316,7 +316,9 @@ def _ranges(operations: pd.DataFrame, records_read: pd.DataFrame) -> pd.DataFram
     """
     rows = records_read[["op_index", "index_in_poll", "offset"]].astype("int64")
     rows = rows.sort_values(["op_index", "index_in_poll"], kind="stable")
-    rows = rows.assign(step=rows.groupby("op_index")["offset"].diff().fillna(1))
+    # Integers everywhere: a missing value would make a column floating-point, which rounds offsets.
+    before = rows.groupby("op_index")["offset"].shift(1, fill_value=0)
+    rows = rows.assign(step=np.where(rows["op_index"].duplicated(), rows["offset"] - before, 1))
     by_poll = rows.groupby("op_index").agg(
         first=("offset", "min"), last=("offset", "max"), step=("step", "min")
     )
@@ -324,10 +326,10 @@ def _ranges(operations: pd.DataFrame, records_read: pd.DataFrame) -> pd.DataFram
     polls = operations[is_poll].set_index("op_index", drop=False)
     polls = polls[["op_index", "process", "position", "final", "completed_ns"]]
     polls = polls.join(by_poll[by_poll["step"] > 0], how="inner").sort_index()
-    previous = polls[polls["final"]].groupby("process")["last"].shift(1)
+    previous = polls[polls["final"]].groupby("process")["last"].shift(1, fill_value=NEVER_NS - 1)
     known = polls["position"].astype("int64")
     start = np.where(known >= 0, np.minimum(known, polls["first"]), polls["first"])
-    followed = (previous + 1).reindex(polls.index).fillna(NEVER_NS).astype("int64")
+    followed = (previous + 1).reindex(polls.index, fill_value=NEVER_NS)
     polls = polls.assign(
         surely=start, start=np.where(known >= 0, start, np.minimum(start, followed))
     )

@@ -215,6 +215,31 @@ def test_two_final_polls_without_positions_cover_what_lies_between_them() -> Non
     assert judged([*calls, *known], {**keys, 1: "d"}).validity == Validity.INVALID
 
 
+OFFSETS_FROM = (0, 2**60)
+"""The second one is above 2^53, from which on floating-point numbers have no odd values."""
+
+
+@pytest.mark.parametrize("start", OFFSETS_FROM)
+def test_a_poll_without_a_position_went_over_nothing_below_its_first_record(start: int) -> None:
+    """Neither a poll that is not final nor the only final poll of a process shows where it began."""
+    first, second, third = start, start + 1, start + 2
+    calls = [append(0, first, at=1), append(1, second, at=3), append(2, third, at=5)]
+    keys = {0: "a", 1: "b", 2: "a"}
+    context = replace(CONTEXT, log_start_offset=start)
+    early = Call(op=5, kind="poll", process=8, inv=7, res=8, position=-1, records=((third, 2),))
+    end = start + 3
+    whole = final(10, 20, (first, 0), (second, 1), (third, 2), position=start, end=end)
+    assert judged([*calls, early, whole], keys, context).validity == Validity.VALID
+    known = replace(early, position=start)
+    assert "lost-record" in ids(judged([*calls, known, whole], keys, context))
+    cleaned = final(10, 20, (second, 1), (third, 2), position=start, end=end)
+    assert judged([*calls, early, cleaned], keys, context).validity == Validity.VALID
+    only = final(10, 20, (third, 2), position=-1, end=end)
+    for is_compacted in (True, False):
+        verdict = judged([*calls, only], keys, replace(context, compacted=is_compacted))
+        assert (verdict.validity, ids(verdict)) == (Validity.UNKNOWN, {"unseen"})
+
+
 def test_a_poll_in_the_wrong_order_is_still_found() -> None:
     poll = Call(op=5, kind="poll", process=8, inv=7, res=8, position=0, records=((2, 2), (1, 1)))
     verdict = judged([OLD, NEW, OTHER, poll, final(10, 20, (1, 1), (2, 2))])
