@@ -12,6 +12,10 @@ been removed since. If the final reads do not reach the end of the log, such a r
 verdict is at best unknown then. Tombstones count as records; a history in which they are the last records of their
 keys is not judged rightly after `delete.retention.ms`.
 
+An append that was acknowledged without an offset has unknown outcome if a later record of its key may have
+replaced it. Its record is behind every one that was there before it was sent, unless an election lost that one
+since. The end of an append without a response shows nothing: its record may arrive afterwards.
+
 If the later records of a key are all gone at the end of the run, the earlier one is judged as a loss of its own.
 A record that was acknowledged with acks=1 may be cut off before it is committed, and then it replaces nothing.
 What was committed is lost only by an election that an anomaly names; if that one is excused, the elected replica
@@ -58,6 +62,8 @@ def as_not_compacted(tables: Tables, context: RunContext) -> tuple[Tables, RunCo
         tables["records_read"],
         context.clock_error_ns,
         replica_states=tables.get("replica_states"),
+        partition_states=tables.get("partition_states"),
         phase_complete=context.final_phase_complete,
+        sent_twice=context.at_least_once,
     )
     return filled, context

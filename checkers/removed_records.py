@@ -30,7 +30,9 @@ def with_removed_records(
     clock_error_ns: int = 0,
     *,
     replica_states: pa.Table | None = None,
+    partition_states: pa.Table | None = None,
     phase_complete: bool = True,
+    sent_twice: bool = False,
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
     """Adds to each poll the records that the cleaner may have removed from the range that it read.
 
@@ -39,8 +41,11 @@ def with_removed_records(
         records_read: Likewise.
         clock_error_ns: Largest difference between two clocks that stamped operations.
         replica_states: Likewise; None if no logs were recorded. A leader may hold more than it may show.
+        partition_states: Likewise. An election may lose records, and write their offsets again.
         phase_complete: Whether the run recorded that its final phase ended as planned. Otherwise the log may go on
             behind the end that was reported.
+        sent_twice: Whether producers without idempotence sent appends again. An acknowledgement without an offset
+            does not show then that a record was at the offset where it was read.
 
     Returns:
         Both tables with more rows of `records_read`, a larger `record_count`, and `info` as the outcome of appends
@@ -52,11 +57,15 @@ def with_removed_records(
     added = []
     replaced: list[int] = []
     log_ends = _log_ends(replica_states)
+    elected = _elected(partition_states)
     for place, mine, here in _partitions(ops, reads):
         final = _FinalReads.of(mine, here, log_ends.get(place, -1), phase_complete=phase_complete)
-        log = _SeenLog.of(mine, here, final, clock_error_ns)
+        log = _SeenLog.of(mine, here, final, clock_error_ns, sent_twice=sent_twice)
         added.append(log.missing_in(mine, here, clock_error_ns))
-        replaced += log.perhaps_replaced(mine, here, clock_error_ns)
+        has_election = place in elected or _shows_election(mine, here)
+        replaced += log.perhaps_replaced(
+            mine, here, final, clock_error_ns, has_election=has_election
+        )
     more = pd.concat(added) if added else pd.DataFrame()
     if replaced:
         is_replaced = pc.is_in(operations.column("op_index"), pa.array(replaced, pa.int64()))
@@ -97,6 +106,23 @@ def _log_ends(replica_states: pa.Table | None) -> dict[Any, int]:
         return {None: int(rows.groupby("node")["log_end_offset"].last().max())}
     last = rows.groupby([*PLACE, "node"])["log_end_offset"].last()
     return {place: int(end) for place, end in last.groupby(PLACE).max().items()}
+
+
+def _elected(partition_states: pa.Table | None) -> set[Any]:
+    """Returns the partitions of which more than one leader epoch is recorded, as `_partitions` names them."""
+    if partition_states is None or not partition_states.num_rows:
+        return set()
+    rows = partition_states.to_pandas(types_mapper=pd.ArrowDtype)
+    if not set(PLACE) <= set(rows.columns):
+        return {None} if rows["leader_epoch"].nunique() > 1 else set()
+    epochs = rows.groupby(PLACE)["leader_epoch"].nunique()
+    return set(epochs[epochs > 1].index)
+
+
+def _shows_election(operations: pd.DataFrame, records_read: pd.DataFrame) -> bool:
+    """Returns whether responses and the stamps of batches name more than one leader epoch."""
+    epochs = {*operations["leader_epoch"].unique(), *records_read["leader_epoch"].unique()}
+    return len([epoch for epoch in epochs if epoch >= 0]) > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,9 +197,10 @@ class _SeenLog:
     Several are at one offset if elections lost some.
 
     Attributes:
-        records: Columns `IDENTITY`, `key`, `invoked_ns` and `completed_ns` of the append, `is_gone`, and
-            `removable_ns`: from when on the cleaner may have removed it. Ascending by offset, then by leader epoch
-            if it is known, then by the first response that shows the record.
+        records: Columns `IDENTITY`, `key`, `invoked_ns` of the append, `is_gone`, and three times, `NEVER_NS` if
+            they are not known: `shown_ns` of the first response that shows the record, `committed_ns` of the first
+            one that shows that it was committed, and `removable_ns`, from when on the cleaner may have removed it.
+            Ascending by offset, then by leader epoch if it is known, then by `shown_ns`.
     """
 
     records: pd.DataFrame
@@ -184,6 +211,8 @@ class _SeenLog:
         records_read: pd.DataFrame,
         final: _FinalReads,
         clock_error_ns: int,
+        *,
+        sent_twice: bool,
     ) -> "_SeenLog":
         """Returns what polls returned, what was acknowledged with an offset, and the rest of the batches."""
         appends = operations[operations["kind"] == "append"].set_index("op_index")
@@ -198,8 +227,9 @@ class _SeenLog:
         # Only a read shows the stamp of a batch. A response has the epoch that the client knew.
         acked = acked.assign(epoch=acked["leader_epoch"], leader_epoch=-1, shown_ns=NEVER_NS)
         columns = [*IDENTITY, "epoch", "shown_ns"]
-        known = pd.concat([read[columns], acked[columns]])
-        known = known.astype("int64").drop_duplicates(["offset", "value"])
+        known = pd.concat([read[columns], acked[columns]]).astype("int64")
+        known["shown_ns"] = known.groupby(["offset", "value"])["shown_ns"].transform("min")
+        known = known.drop_duplicates(["offset", "value"])
         # When a record was sent that no append of this history wrote is not known, so it removes nothing.
         known = known[known["value"].isin(appends.index)]
         known = _with_whole_batches(known, appends)
@@ -207,13 +237,12 @@ class _SeenLog:
         known = known.assign(
             key=writer["key"].to_numpy(),
             invoked_ns=writer["invoked_ns"].to_numpy(dtype="int64"),
-            completed_ns=writer["completed_ns"].fillna(NEVER_NS).to_numpy(dtype="int64"),
         )
+        known = _with_responses(known, writer, sent_twice=sent_twice)
         # The order of sending is not that of arriving. Epochs are comparable if all at an offset are known.
         known["epoch"] = known["epoch"].where(
             known.groupby("offset")["epoch"].transform("min") >= 0, -1
         )
-        known["shown_ns"] = known[["shown_ns", "completed_ns"]].min(axis="columns")
         known = known.sort_values(["offset", "epoch", "shown_ns"], ignore_index=True)
         known = known.assign(is_gone=final.lack(known, clock_error_ns))
         # The earliest of the later records of its key permits its removal.
@@ -265,9 +294,27 @@ class _SeenLog:
         return found[["op_index", *IDENTITY, "key"]].assign(status="ok", **place)
 
     def perhaps_replaced(
-        self, operations: pd.DataFrame, records_read: pd.DataFrame, clock_error_ns: int
+        self,
+        operations: pd.DataFrame,
+        records_read: pd.DataFrame,
+        final: _FinalReads,
+        clock_error_ns: int,
+        *,
+        has_election: bool,
     ) -> list[int]:
-        """Returns appends acknowledged without an offset that a later record of their key may have replaced."""
+        """Returns appends acknowledged without an offset that a later record of their key may have replaced.
+
+        The record of such an append is behind every record that was there before it was sent. So it needs an
+        offset between these and a later record of its key, at which the final reads returned nothing.
+
+        Args:
+            operations: Of one partition.
+            records_read: Likewise.
+            final: What its final reads showed.
+            clock_error_ns: Largest difference between two clocks.
+            has_election: Whether an election is known. It may have lost records, and then their offsets are
+                written again. So a record counts only if it is still there: then all before it are too.
+        """
         is_unknown = (
             (operations["kind"] == "append")
             & (operations["outcome"] == "ok")
@@ -275,12 +322,45 @@ class _SeenLog:
         )
         unknown = operations[is_unknown & ~operations["op_index"].isin(records_read["value"])]
         kept = self.records[(self.records["key"] != "") & ~self.records["is_gone"]]
-        last_ns = kept.groupby("key")["completed_ns"].max()
-        # A record whose append ended before this one began cannot be behind it.
-        may_be_later = _by_key(last_ns, unknown["key"], -1)
+        stop = _by_key(kept.groupby("key")["offset"].max(), unknown["key"], 0)
+        lost_ns = NEVER_NS if has_election else self.records["committed_ns"]
+        there_ns = np.where(self.records["is_gone"], lost_ns, self.records["shown_ns"])
+        order = np.argsort(there_ns, kind="stable")
+        behind = np.maximum.accumulate(self.records["offset"].to_numpy()[order]) + 1
         invoked_ns = unknown["invoked_ns"].to_numpy(dtype="int64")
-        found: list[int] = unknown["op_index"][may_be_later >= invoked_ns - clock_error_ns].tolist()
+        count = np.searchsorted(there_ns[order], invoked_ns - clock_error_ns, side="left")
+        start = np.append(0, behind)[count]
+        taken = np.unique(final.returned.get_level_values("offset").to_numpy(dtype="int64"))
+        free = stop - start - (np.searchsorted(taken, stop) - np.searchsorted(taken, start))
+        found: list[int] = unknown["op_index"][(start < stop) & (free > 0)].tolist()
         return found
+
+
+def _with_responses(
+    known: pd.DataFrame, appends: pd.DataFrame, *, sent_twice: bool
+) -> pd.DataFrame:
+    """Adds when a response showed that a record was committed, and to `shown_ns` when its append was acknowledged.
+
+    The end of an append of unknown outcome, or of one that awaits no response (acks=0), shows nothing.
+
+    Args:
+        known: Records with `offset`, and with `shown_ns`: when a poll first returned it.
+        appends: The append of each, in this order.
+        sent_twice: Whether producers without idempotence sent appends again.
+    """
+    offset = appends["offset"].fillna(-1).to_numpy(dtype="int64")
+    acks = appends["acks"].to_numpy(dtype="int64")
+    is_here = offset == known["offset"].to_numpy()
+    if not sent_twice:
+        is_here |= offset < 0
+    is_here &= (appends["outcome"] == "ok").to_numpy(dtype="bool") & (acks != 0)
+    completed_ns = appends["completed_ns"].fillna(NEVER_NS).to_numpy(dtype="int64")
+    acked_ns = np.where(is_here, completed_ns, NEVER_NS)
+    read_ns = known["shown_ns"].to_numpy()
+    return known.assign(
+        shown_ns=np.minimum(read_ns, acked_ns),
+        committed_ns=np.minimum(read_ns, np.where(acks == -1, acked_ns, NEVER_NS)),
+    )
 
 
 def _with_whole_batches(known: pd.DataFrame, appends: pd.DataFrame) -> pd.DataFrame:

@@ -201,6 +201,82 @@ def test_an_append_acknowledged_without_an_offset_may_have_been_replaced() -> No
     assert judged([NEW, OTHER, sent_later, calls[-1]]).validity == Validity.INVALID
 
 
+NEWER = {0: "a", 1: "b", 2: "a", 3: "z"}
+"""Keys in which op 0 may replace op 2, which was sent after it and may have arrived before it."""
+UNANSWERED = Call(op=0, kind="append", process=1, inv=1, res=3, outcome="info")
+SENT = append(2, None, at=10)
+
+
+def test_an_append_that_ended_without_a_response_may_arrive_later_and_replace_another_one() -> None:
+    rest = [append(1, 0, at=5), SENT, append(3, 3, at=20)]
+    last = final(10, 100, (0, 1), (2, 0), (3, 3), end=4)
+    no_response = replace(UNANSWERED, outcome="ok", acks=0)
+    for late in (UNANSWERED, replace(UNANSWERED, res=None), no_response):
+        assert judged([late, *rest, last], NEWER).validity == Validity.VALID
+        assert "lost-acked-write" in ids(judged([late, *rest, last], {**NEWER, 2: "c"}))
+    # With a response, it was there before op 2 was sent.
+    for answered in (replace(no_response, acks=1), replace(no_response, acks=1, offset=2)):
+        assert "lost-acked-write" in ids(judged([answered, *rest, last], NEWER))
+    seen = Call(op=7, kind="poll", process=8, inv=7, res=8, position=2, records=((2, 0),))
+    assert "lost-acked-write" in ids(judged([UNANSWERED, *rest, seen, last], NEWER))
+    assert judged([UNANSWERED, *rest, replace(seen, res=11), last], NEWER).validity == "valid"
+
+
+def test_a_record_below_one_that_was_known_before_an_append_was_sent_cannot_replace_it() -> None:
+    early = append(1, 1, at=5)
+    rest = [replace(UNANSWERED, res=None), SENT, append(3, 2, at=20)]
+    last = final(10, 100, (0, 0), (1, 1), (2, 3))
+    verdict = judged([early, *rest, last], NEWER)
+    assert (verdict.validity, "lost-acked-write" in ids(verdict)) == (Validity.INVALID, True)
+    # There is a place before op 0, and nothing behind it was known when op 2 was sent.
+    later = [append(3, 2, at=20), final(10, 100, (1, 0), (2, 3))]
+    assert judged([*rest[:2], *later], NEWER).validity == Validity.VALID
+    late = replace(append(1, 0, at=5), res=12)
+    taken = [late, *rest[:2], append(3, 2, at=20), final(10, 100, (0, 1), (1, 0), (2, 3))]
+    assert "lost-acked-write" in ids(judged(taken, NEWER)), "another record has the place"
+
+
+@pytest.mark.parametrize(
+    ("known", "kept", "validity"),
+    [
+        (append(1, 2, at=5), False, Validity.INVALID),
+        # No election is known that may have lost it, but some are not recorded.
+        (append(1, 2, at=5, acks=1), False, Validity.VALID),
+        (append(1, 2, at=5, acks=1), True, Validity.INVALID),
+        # The election may have lost it, and then op 2 and op 0 got smaller offsets.
+        (append(1, 2, at=5, epoch=3), False, Validity.VALID),
+        (append(1, 2, at=5, epoch=3), True, Validity.INVALID),
+    ],
+)
+def test_what_an_election_may_have_lost_does_not_show_where_a_log_ended(
+    known: Call, kept: bool, validity: Validity
+) -> None:
+    """Op 1 had offset 2 before op 2 was sent. It may be gone since because op 3 replaced it."""
+    later = append(3, 3, at=20, epoch=4)
+    left = ((1, 0), (2, 1), (3, 3)) if kept else ((1, 0), (3, 3))
+    calls = [replace(UNANSWERED, res=None), known, SENT, later, final(10, 100, *left, end=4)]
+    keys = {**NEWER, 3: "b"}
+    assert judged(calls, keys).validity == validity
+    if known.epoch == 3:
+        states = [state(0, 1, [1, 2, 3], epoch=0), state(15, 2, [2, 3], epoch=1)]
+        unknown = [replace(call, epoch=-1) for call in calls]
+        tables = {**run(unknown, states=states), **keyed(unknown, keys)}
+        assert judge_with_final_reads(tables, CONTEXT).validity == validity
+        calm = {**tables, **run(unknown, states=states[:1]), **keyed(unknown, keys)}
+        assert judge_with_final_reads(calm, CONTEXT).validity == Validity.INVALID
+
+
+@pytest.mark.parametrize("offset", [0, None])
+def test_a_copy_of_an_append_that_was_sent_again_may_replace_what_was_sent_after_its_response(
+    offset: int | None,
+) -> None:
+    first = replace(append(0, offset, at=1), process=1)
+    calls = [first, SENT, append(3, 3, at=20), final(10, 100, (2, 0), (3, 3), end=4)]
+    again = replace(CONTEXT, at_least_once=True)
+    assert judged(calls, NEWER, again).validity == Validity.VALID
+    assert "lost-acked-write" in ids(judged(calls, {**NEWER, 2: "c"}, again))
+
+
 def test_two_final_polls_without_positions_cover_what_lies_between_them() -> None:
     calls = [OLD, NEW, OTHER, append(3, 3, at=9)]
     keys = {0: "b", 1: "a", 2: "a", 3: "c"}
