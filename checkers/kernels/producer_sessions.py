@@ -31,6 +31,10 @@ excuses records out of sequence that are both in one log. One final poll shows o
 that were served in one leader epoch. If other final polls show the two records, the first one may have gone
 between these polls, which is undecided.
 
+In a compacted topic the missing record of a gap may have been appended and removed since. So there is no gap if
+the final reads returned nothing at an offset between those of the records of the session around it, and a record
+of its key behind that offset.
+
 A leader that was deposed may respond to a final poll too, from a log that is not the one at the end. So a gap is
 undecided if its second record is shown only by final polls of older leader epochs than that of another final poll.
 """
@@ -40,6 +44,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from checkers.anomalies import ANOMALIES
 from checkers.expectations import Case, judge
@@ -61,6 +66,7 @@ from checkers.kernels.history import (
 from checkers.kernels.judging import expectations_of
 from checkers.kernels.log_checkers import LOG_TABLES, elections_of, log_of, reader_of
 from checkers.kernels.lost_acked import FinalLog, final_log
+from checkers.kernels.refusals import int_column, text_column
 from checkers.kernels.sequences import process_codes
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import RunContext
@@ -96,13 +102,17 @@ def check_session_order(history: PartitionHistory, facts: Facts) -> Finding:
     )
 
 
-def check_gaps(history: PartitionHistory, facts: Facts, final: FinalLog) -> Finding:
+def check_gaps(
+    history: PartitionHistory, facts: Facts, final: FinalLog, last_of_key: I64 | None = None
+) -> Finding:
     """Finds records that are certainly not in the log although a later one of their session is.
 
     Args:
         history: One partition.
         facts: Derived from it.
         final: What the final reads showed; they have to be complete.
+        last_of_key: Per append, the largest offset at which the final reads returned a record of its key, -1 if
+            they returned none; None if the topic is not compacted.
 
     Returns:
         `producer-gap`: `first` is the missing record, `second` the first later one that is in the log, `third` the
@@ -132,6 +142,11 @@ def check_gaps(history: PartitionHistory, facts: Facts, final: FinalLog) -> Find
     if facts.places.start:
         # The missing record may have been below the log start, unless one that was sent before it is not.
         rows, before, is_known = rows[is_known], before[is_known], is_known[is_known]
+    if last_of_key is not None:
+        below = np.where(is_known, offset[appends[before]], facts.places.start - 1)
+        above = np.minimum(offset[appends[following[rows]]], last_of_key[appends[rows]])
+        is_gap = ~_has_room(history, below + 1, above)
+        rows, before, is_known = rows[is_gap], before[is_gap], is_known[is_gap]
     first, second = appends[rows], appends[following[rows]]
     since_ns = _unknown_since(history, appends, stays)[rows]
     return finding(
@@ -143,6 +158,33 @@ def check_gaps(history: PartitionHistory, facts: Facts, final: FinalLog) -> Find
         since_ns=since_ns,
         gap_ns=history.append_inv[second] - history.append_inv[first],
     )
+
+
+def _has_room(history: PartitionHistory, start: I64, stop: I64) -> Bools:
+    """Returns in which ranges [start, stop) the final reads returned no record at some offset."""
+    rows = history.record_poll >= 0
+    rows &= history.poll_final[history.record_poll]
+    taken = np.unique(history.record_offset[rows])
+    count = np.searchsorted(taken, stop) - np.searchsorted(taken, start)
+    has_room: Bools = (start < stop) & (count < stop - start)
+    return has_room
+
+
+def _last_of_key(history: PartitionHistory, tables: Mapping[str, pa.Table]) -> I64:
+    """Returns the largest offset at which final reads returned a record of each append's key, -1 if at none."""
+    records, operations = tables["records_read"], tables["operations"]
+    is_final = pc.is_in(records.column("op_index"), pa.array(history.poll_op[history.poll_final]))
+    keys = text_column(records, "key").combine_chunks().filter(is_final)
+    offsets = records.column("offset").filter(is_final)
+    last = pa.table({"key": keys, "offset": offsets}).group_by("key").aggregate([("offset", "max")])
+    # Records without a key replace nothing.
+    last = last.filter(pc.field("key") != "")
+    place = pc.index_in(text_column(operations, "key"), last.column("key").combine_chunks())
+    row = np.append(int_column(last, "offset_max"), ABSENT)[pc.fill_null(place, -1).to_numpy()]
+    op = int_column(operations, "op_index")
+    order = np.argsort(op, kind="stable")
+    found: I64 = row[order[lookup(op[order])(history.append_op)]]
+    return found
 
 
 def _unknown_since(history: PartitionHistory, appends: I64, stays: Bools) -> I64:
@@ -181,8 +223,12 @@ class IdempotentProducer:
             log_start_offset=context.log_start_offset,
             phase_complete=context.final_phase_complete,
         )
+        last_of_key = _last_of_key(history, tables) if context.compacted else None
         findings: list[CheckerFinding] = []
-        for found in (check_session_order(history, facts), check_gaps(history, facts, final)):
+        for found in (
+            check_session_order(history, facts),
+            check_gaps(history, facts, final, last_of_key),
+        ):
             if found.count:
                 elections = elections_of(tables, context)
                 excuses = Excuses(history, reader_of(tables, context), elections, report.findings)

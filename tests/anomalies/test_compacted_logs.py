@@ -14,6 +14,7 @@ from harness.contracts.run_context import (
     BATCH_CHECKER,
     LOG_CHECKERS,
     QUERY_CHECKER,
+    SESSION_CHECKER,
     RunContext,
 )
 from harness.contracts.verdict import Judgement, Validity, Verdict
@@ -411,6 +412,52 @@ def test_the_rest_of_a_batch_is_added_once_with_the_columns_of_its_appends() -> 
     columns = ("offset", "process", "sequence", "key", "index_in_poll")
     assert [[row[name] for name in columns] for row in added] == [[2, 1, 2, "a", 2]]
     assert records.num_rows == 6
+
+
+# --- with idempotent producers ---
+
+MISSING = Call(op=1, kind="append", process=7, inv=5, res=None, outcome="info")
+
+
+def of_session(
+    keys: Mapping[int, str],
+    *left: tuple[int, int],
+    first: int = 0,
+    second: int = 2,
+    context: RunContext = CONTEXT,
+) -> Verdict:
+    """Judges a history in which process 7 sends ops 0, 1 and 2, and another one op 3, whose record is the last."""
+    last = second + 1
+    calls = [
+        replace(append(0, first, at=1), process=7),
+        MISSING,
+        replace(append(2, second, at=6), process=7, res=9),
+        append(3, last, at=20),
+        final(10, 100, *left, (second, 2), (last, 3), end=last + 1),
+    ]
+    checkers = (*LOG_CHECKERS, SESSION_CHECKER)
+    return judged(calls, keys, replace(context, checkers=checkers))
+
+
+def test_the_missing_record_of_a_session_may_have_been_replaced() -> None:
+    keys = {0: "x", 1: "a", 2: "a", 3: "b"}
+    assert of_session(keys, (0, 0)).validity == Validity.VALID
+    assert of_session({**keys, 2: "c", 3: "a"}, (0, 0)).validity == Validity.VALID
+    removed = {0: "a", 1: "a", 2: "a", 3: "b"}
+    assert of_session(removed, second=2).validity == Validity.VALID, "the one before it as well"
+    for other in ({**keys, 2: "c"}, {**keys, 0: "a", 2: "c"}, {**keys, 1: "", 2: "", 3: ""}):
+        verdict = of_session(other, (0, 0))
+        assert (verdict.validity, ids(verdict)) == (Validity.INVALID, {"producer-gap"})
+
+
+def test_the_missing_record_of_a_session_needs_an_offset_between_the_others() -> None:
+    """At offset 0, the only other one without a record, it would be before the record that was sent before it."""
+    keys = {0: "x", 1: "a", 2: "a", 3: "b"}
+    assert ids(of_session(keys, (1, 0), first=1)) == {"producer-gap"}
+    sparse = replace(CONTEXT, compacted=False, sparse_offsets=True)
+    assert ids(of_session(keys, (0, 0), context=sparse)) == {"producer-gap"}
+    # The last record of its key is before every offset that it may have had.
+    assert ids(of_session({0: "a", 1: "a", 2: "c", 3: "b"}, (0, 0), second=3)) == {"producer-gap"}
 
 
 # --- with questions about offsets ---
