@@ -6,7 +6,8 @@
 - *One owner* (`double-ownership`): in one generation of the group a partition is assigned to one member. A member
   that has not noticed yet that it lost a partition is of an older generation, so it counts as no owner.
 - *At least once* (`group-skipped-record`): every record of the final log below the committed offset was delivered
-  to some member.
+  to some member. Members may pass over what the cleaner of a compacted topic removed, so the final log is what the
+  final reads returned, without the records that `checkers.compaction` adds.
 
 A lawful flagged election of the partition may lose records that were delivered and committed. A skipped record is
 excused if a member received another record at its offset and that one was lost so.
@@ -37,10 +38,11 @@ from checkers.kernels.group_commits import NEVER, GroupJudge, Register, Report, 
 from checkers.kernels.history import I8, I64, Bools, is_word
 from checkers.kernels.judging import RECORDS_LISTED_MAX, judged_finding
 from checkers.kernels.log_checkers import LOG_TABLES, elections_of, reader_of
+from checkers.kernels.partition_tables import records_returned
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Witness
-from harness.history.schema import COORDINATOR_STATES
+from harness.history.schema import CLEANED_RECORDS, COORDINATOR_STATES
 
 FIRST = 1
 """The first generation of a group."""
@@ -237,7 +239,7 @@ class ConsumerGroupChecker:
     """The checker `consumer-group`; see the module."""
 
     name = "consumer-group"
-    tables = ("group_events", COORDINATOR_STATES, *LOG_TABLES)
+    tables = ("group_events", COORDINATOR_STATES, CLEANED_RECORDS, *LOG_TABLES)
     per_partition = True
 
     def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
@@ -252,7 +254,7 @@ class ConsumerGroupChecker:
             polls = member_polls(operations, facts.members)
             delivered = records_of(records_read, polls, log_start_offset=start)
             coverage.update(group_coverage(facts, len(delivered.offset)))
-            final = records_of(records_read, final_ops, log_start_offset=start)
+            final = records_of(records_returned(tables), final_ops, log_start_offset=start)
             final = final.take(final.offset < facts.committed)
             skipped = final.without(delivered)
             if facts.second_owners:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, TypeVar, cast
 
+import numpy as np
 import pyarrow as pa
 
 from checkers.kernels.left_out import NOTHING, LeftOut
@@ -54,6 +55,23 @@ class PartitionTables(Mapping[str, pa.Table]):
         return PartitionTables(
             {name: self._tables[name] for name in names}, self._derived, self.left_out
         )
+
+
+def records_returned(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Returns the rows of `records_read` that polls returned, without those that were added (CLEANED_RECORDS)."""
+    records, cleaned = tables["records_read"], tables.get(CLEANED_RECORDS)
+    if cleaned is None or not cleaned.num_rows:
+        return records
+    op, offset = (
+        np.concatenate([table.column(name).to_numpy() for table in (records, cleaned)])
+        for name in ("op_index", "offset")
+    )
+    order = np.lexsort((offset, op))
+    begins = np.append(True, (np.diff(op[order]) != 0) | (np.diff(offset[order]) != 0))
+    group = np.empty(len(order), dtype=np.int64)
+    group[order] = np.cumsum(begins)
+    is_added = np.isin(group[: records.num_rows], group[records.num_rows :])
+    return records.filter(pa.array(~is_added))
 
 
 def derive_once(tables: Mapping[str, pa.Table], name: str, derive: Callable[[], _T]) -> _T:

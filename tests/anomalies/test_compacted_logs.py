@@ -28,6 +28,7 @@ from tests.anomalies.runs import (
     run,
     state,
 )
+from tests.anomalies.test_group_anomalies import Group, delivery
 from tests.property.brute_force import ends_table, operations_table, records_table
 from tests.spark.stored_runs import with_column
 
@@ -458,6 +459,29 @@ def test_the_missing_record_of_a_session_needs_an_offset_between_the_others() ->
     assert ids(of_session(keys, (0, 0), context=sparse)) == {"producer-gap"}
     # The last record of its key is before every offset that it may have had.
     assert ids(of_session({0: "a", 1: "a", 2: "c", 3: "b"}, (0, 0), second=3)) == {"producer-gap"}
+
+
+# --- with consumer groups ---
+
+
+def of_group(*left: tuple[int, int]) -> Verdict:
+    """Judges a history in which a member of a group goes from offset 2 to 3 and gets no record, and commits 4."""
+    calls = [append(op, op, at=1 + 2 * op) for op in range(4)]
+    calls += [delivery(30, (0, 0), (1, 1)), delivery(31, (3, 3)), final(80, 900, *left, end=4)]
+    group = Group()
+    group.commit(4)
+    tables = {
+        **run(calls, group_events=group.rows),
+        **keyed(calls, {0: "a", 1: "b", 2: "c", 3: "c"}),
+    }
+    checkers = (*LOG_CHECKERS, "consumer-group")
+    return judge_with_final_reads(tables, replace(CONTEXT, checkers=checkers))
+
+
+def test_a_member_may_pass_over_what_the_cleaner_removed() -> None:
+    assert of_group((0, 0), (1, 1), (3, 3)).validity == Validity.VALID
+    verdict = of_group((0, 0), (1, 1), (2, 2), (3, 3))
+    assert (verdict.validity, ids(verdict)) == (Validity.INVALID, {"group-skipped-record"})
 
 
 # --- with questions about offsets ---

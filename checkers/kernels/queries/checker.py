@@ -34,6 +34,7 @@ from checkers.kernels.evidence import seconds
 from checkers.kernels.history import INF_NS
 from checkers.kernels.lawful_losses import may_have_destroyed
 from checkers.kernels.metadata_gaps import MetadataGaps
+from checkers.kernels.partition_tables import records_returned
 from checkers.kernels.queries.validation import rows_of
 from checkers.kernels.vacuous_facts import extent_in, shown_in
 from harness.contracts.checker import CheckerFinding, CheckerReport
@@ -147,10 +148,7 @@ def _kept(tables: Mapping[str, pa.Table]) -> set[tuple[int, int]]:
     """Returns offset and value of every record that the final reads returned, not those that were added."""
     operations = rows_of(tables["operations"], ("op_index", "kind", "final"))
     final = {op for op, kind, is_final in operations if is_final and kind == OpKind.POLL}
-    columns = ("op_index", "offset", "value")
-    records = set(rows_of(tables["records_read"], columns))
-    if CLEANED_RECORDS in tables:
-        records.difference_update(rows_of(tables[CLEANED_RECORDS], columns))
+    records = rows_of(records_returned(tables), ("op_index", "offset", "value"))
     return {(offset, value) for op, offset, value in records if op in final}
 
 
