@@ -64,7 +64,12 @@ def with_removed_records(
         added.append(log.missing_in(mine, here, clock_error_ns))
         has_election = place in elected or _shows_election(mine, here)
         replaced += log.perhaps_replaced(
-            mine, here, final, clock_error_ns, has_election=has_election
+            mine,
+            here,
+            final,
+            clock_error_ns,
+            has_election=has_election,
+            sent_twice=sent_twice,
         )
     more = pd.concat(added) if added else pd.DataFrame()
     if replaced:
@@ -301,6 +306,7 @@ class _SeenLog:
         clock_error_ns: int,
         *,
         has_election: bool,
+        sent_twice: bool,
     ) -> list[int]:
         """Returns appends acknowledged without an offset that a later record of their key may have replaced.
 
@@ -314,6 +320,7 @@ class _SeenLog:
             clock_error_ns: Largest difference between two clocks.
             has_election: Whether an election is known. It may have lost records, and then their offsets are
                 written again. So a record counts only if it is still there: then all before it are too.
+            sent_twice: See `with_removed_records`.
         """
         is_unknown = (
             (operations["kind"] == "append")
@@ -321,7 +328,11 @@ class _SeenLog:
             & operations["offset"].isna()
         )
         unknown = operations[is_unknown & ~operations["op_index"].isin(records_read["value"])]
-        kept = self.records[(self.records["key"] != "") & ~self.records["is_gone"]]
+        is_placed = self.records["value"].isin(unknown["op_index"])
+        kept = self.records[(self.records["key"] != "") & ~self.records["is_gone"] & ~is_placed]
+        if not (has_election or sent_twice):
+            # The rest of its batch shows where it was, and `removable_ns` whether it may have been removed.
+            unknown = unknown[~unknown["op_index"].isin(self.records["value"])]
         stop = _by_key(kept.groupby("key")["offset"].max(), unknown["key"], 0)
         lost_ns = NEVER_NS if has_election else self.records["committed_ns"]
         there_ns = np.where(self.records["is_gone"], lost_ns, self.records["shown_ns"])
@@ -387,9 +398,10 @@ def _with_whole_batches(known: pd.DataFrame, appends: pd.DataFrame) -> pd.DataFr
 
 
 def _ranges(operations: pd.DataFrame, records_read: pd.DataFrame) -> pd.DataFrame:
-    """Returns the polls that returned records in ascending order.
+    """Returns the polls that returned records in ascending order, or none, and what they went over.
 
-    A final poll begins where the one before it of its process ended, if its position is not known.
+    A final poll begins where the one before it of its process ended, if its position is not known. It ends where
+    the next one begins: a consumer moves past records that its leader no longer has.
 
     Returns:
         Columns `op_index`, `start`, `last`, `completed_ns`, and `surely`: the start without that assumption.
@@ -402,18 +414,45 @@ def _ranges(operations: pd.DataFrame, records_read: pd.DataFrame) -> pd.DataFram
     by_poll = rows.groupby("op_index").agg(
         first=("offset", "min"), last=("offset", "max"), step=("step", "min")
     )
-    is_poll = (operations["kind"] == "poll") & (operations["outcome"] == "ok")
-    polls = operations[is_poll].set_index("op_index", drop=False)
-    polls = polls[["op_index", "process", "position", "final", "completed_ns"]]
-    polls = polls.join(by_poll[by_poll["step"] > 0], how="inner").sort_index()
+    polls = operations[operations["kind"] == "poll"].set_index("op_index", drop=False).sort_index()
+    has_rows = polls.index.isin(by_poll.index)
+    of_rows = by_poll.reindex(polls.index, fill_value=1)
+    position = polls["position"].to_numpy(dtype="int64")
+    first = np.where(has_rows, of_rows["first"], position)
+    last = np.where(has_rows, of_rows["last"], position - 1)
+    is_known = position >= 0
+    surely = np.where(is_known, np.minimum(position, first), first)
+    polls = polls.assign(surely=surely, last=_moved_past(polls, last))
+    is_range = (polls["outcome"] == "ok").to_numpy(dtype="bool") & (of_rows["step"] > 0).to_numpy()
+    polls = polls[is_range & (has_rows | (is_known & (polls["last"] >= surely)))]
     previous = polls[polls["final"]].groupby("process")["last"].shift(1, fill_value=NEVER_NS - 1)
-    known = polls["position"].astype("int64")
-    start = np.where(known >= 0, np.minimum(known, polls["first"]), polls["first"])
     followed = (previous + 1).reindex(polls.index, fill_value=NEVER_NS)
-    polls = polls.assign(
-        surely=start, start=np.where(known >= 0, start, np.minimum(start, followed))
+    start = polls["surely"].where(polls["position"] >= 0, np.minimum(polls["surely"], followed))
+    columns = ["op_index", "start", "last", "completed_ns", "surely"]
+    return polls.assign(start=start)[columns].astype("int64")
+
+
+def _moved_past(polls: pd.DataFrame, last: I64) -> I64:
+    """Returns the last offset that each poll went over, as `checkers.kernels.lost_acked.passed_between_polls`.
+
+    Args:
+        polls: All of a partition, in order of `op_index`.
+        last: Offset of the last record of each, or the offset before its position; -1 or less if it is not known.
+    """
+    process, invoked_ns, position = (
+        polls[name].to_numpy(dtype="int64") for name in ("process", "invoked_ns", "position")
     )
-    return polls[["op_index", "start", "last", "completed_ns", "surely"]].astype("int64")
+    completed_ns = polls["completed_ns"].fillna(NEVER_NS).to_numpy(dtype="int64")
+    counts = (polls["final"] & (polls["outcome"] == "ok")).to_numpy(dtype="bool")
+    order = np.argsort(process, kind="stable")
+    one, other = order[:-1], order[1:]
+    follows = (process[one] == process[other]) & counts[one] & counts[other]
+    follows &= completed_ns[one] <= invoked_ns[other]
+    # Where a poll was that has neither records nor a position is not known.
+    follows &= (last[one] >= 0) | (position[one] >= 0)
+    moved = last.copy()
+    moved[one[follows]] = np.maximum(last[one[follows]], position[other[follows]] - 1)
+    return moved
 
 
 def _ends_early(operations: pd.DataFrame, records_read: pd.DataFrame) -> bool:

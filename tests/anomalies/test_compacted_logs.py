@@ -293,6 +293,39 @@ def test_two_final_polls_without_positions_cover_what_lies_between_them() -> Non
     assert judged([*calls, *known], {**keys, 1: "d"}).validity == Validity.INVALID
 
 
+def test_a_final_poll_goes_over_what_its_consumer_moves_past_without_a_record() -> None:
+    """The leader no longer has record 1, so the consumer goes on from offset 2 without it."""
+    calls = [*(append(op, op, at=1 + 2 * op) for op in range(4)), final(10, 20, (0, 0), end=4)]
+    keys = {0: "a", 1: "b", 2: "b", 3: "c"}
+    rest = final(12, 24, (2, 2), (3, 3), position=2, end=4)
+    empty = final(11, 22, position=1, end=4)
+    for polls in ([rest], [empty, rest]):
+        assert judged([*calls, *polls], keys).validity == Validity.VALID
+        assert "lost-acked-write" in ids(judged([*calls, *polls], {**keys, 1: "d"}))
+    # What another poll in between returned may not have been recorded.
+    for other in (replace(empty, final=False), replace(empty, outcome="fail")):
+        verdict = judged([*calls, other, rest], keys)
+        assert (verdict.validity, ids(verdict)) == (Validity.UNKNOWN, {"unseen"})
+
+
+def test_an_append_without_an_offset_does_not_replace_itself_at_the_offset_that_its_batch_shows() -> (
+    None
+):
+    """The final polls return nothing at offsets 1 and 2. Op 2, at offset 3, shows that op 1 was at offset 2."""
+    sent = [replace(one, outcome="ok", res=8) for one in BATCH]
+    calls = [append(9, 0, at=1), *(replace(one, inv=6) for one in sent), append(3, 4, at=20)]
+    polls = [
+        final(10, 100, (0, 9), end=5),
+        final(11, 102, position=1, end=5),
+        final(12, 104, (3, 2), (4, 3), position=3, end=5),
+    ]
+    keys = {0: "a", 1: "b", 2: "c", 3: "a", 9: "d"}
+    verdict = judged([*calls, *polls], keys)
+    (lost,) = [one for one in verdict.anomalies if one.id == "lost-acked-write"]
+    assert (verdict.validity, lost.details["values"]) == (Validity.INVALID, [1])
+    assert judged([*calls, *polls], {**keys, 1: "a"}).validity == Validity.VALID
+
+
 OFFSETS_FROM = (0, 2**60)
 """The second one is above 2^53, from which on floating-point numbers have no odd values."""
 
