@@ -336,8 +336,13 @@ class _SeenLog:
         stop = _by_key(kept.groupby("key")["offset"].max(), unknown["key"], 0)
         lost_ns = NEVER_NS if has_election else self.records["committed_ns"]
         there_ns = np.where(self.records["is_gone"], lost_ns, self.records["shown_ns"])
+        behind = self.records["offset"].to_numpy() + 1
+        if not has_election:
+            ends = _ends(operations[operations["outcome"] == "ok"])
+            there_ns = np.append(there_ns, ends["completed_ns"].to_numpy(dtype="int64"))
+            behind = np.append(behind, ends["end"].to_numpy(dtype="int64"))
         order = np.argsort(there_ns, kind="stable")
-        behind = np.maximum.accumulate(self.records["offset"].to_numpy()[order]) + 1
+        behind = np.maximum.accumulate(behind[order])
         invoked_ns = unknown["invoked_ns"].to_numpy(dtype="int64")
         count = np.searchsorted(there_ns[order], invoked_ns - clock_error_ns, side="left")
         start = np.append(0, behind)[count]
@@ -463,7 +468,7 @@ def _ends_early(operations: pd.DataFrame, records_read: pd.DataFrame) -> bool:
 
 
 def _reached(final: pd.DataFrame, records_read: pd.DataFrame) -> tuple[int, pd.DataFrame]:
-    """Returns how far the final reads got, and the log ends that they saw: `end` and `invoked_ns`.
+    """Returns how far the final reads got, and the log ends that they saw (`_ends`).
 
     Args:
         final: Those that succeeded.
@@ -472,11 +477,15 @@ def _reached(final: pd.DataFrame, records_read: pd.DataFrame) -> tuple[int, pd.D
     polls = final[final["kind"] == "poll"]
     read = records_read["offset"][records_read["op_index"].isin(polls["op_index"])]
     reached = max(read.max() + 1 if len(read) else 0, polls["position"].max() if len(polls) else 0)
-    latest = final[final["kind"] == "latest"]
+    return int(reached), _ends(final)
+
+
+def _ends(operations: pd.DataFrame) -> pd.DataFrame:
+    """Returns the log ends that operations saw: `end`, -1 if one saw none, `invoked_ns` and `completed_ns`."""
+    polls, latest = (operations[operations["kind"] == kind] for kind in ("poll", "latest"))
     ends = pd.concat([polls.assign(end=polls["end_offset"]), latest.assign(end=latest["offset"])])
-    return int(reached), ends.assign(end=ends["end"].fillna(-1).astype("int64"))[
-        ["end", "invoked_ns"]
-    ]
+    ends = ends.assign(end=ends["end"].fillna(-1).astype("int64"))
+    return ends[["end", "invoked_ns", "completed_ns"]]
 
 
 def _by_key(times_ns: pd.Series, keys: pd.Series, missing_ns: int) -> I64:

@@ -233,6 +233,12 @@ def test_a_record_below_one_that_was_known_before_an_append_was_sent_cannot_repl
     # There is a place before op 0, and nothing behind it was known when op 2 was sent.
     later = [append(3, 2, at=20), final(10, 100, (1, 0), (2, 3))]
     assert judged([*rest[:2], *later], NEWER).validity == Validity.VALID
+    # A log end that was seen shows that there was a record before it, if no election is known.
+    latest = Call(op=6, kind="latest", process=8, inv=6, res=7, offset=1)
+    assert "lost-acked-write" in ids(judged([*rest[:2], latest, *later], NEWER))
+    elected = [replace(later[0], epoch=1), later[1]]
+    elsewhere = [*rest[:2], replace(latest, epoch=0), *elected]
+    assert judged(elsewhere, NEWER).validity == Validity.VALID
     late = replace(append(1, 0, at=5), res=12)
     taken = [late, *rest[:2], append(3, 2, at=20), final(10, 100, (0, 1), (1, 0), (2, 3))]
     assert "lost-acked-write" in ids(judged(taken, NEWER)), "another record has the place"
