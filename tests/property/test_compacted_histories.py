@@ -1,0 +1,12 @@
+"""Correct compacted logs are valid, and the loss of a record that nothing replaced never is."""
+
+import pytest
+
+from tests.property.compacted_histories import wrong_verdicts
+
+
+@pytest.mark.parametrize("first", range(1, 41, 10))
+def test_random_compacted_logs_are_valid_unless_a_record_that_nothing_replaced_is_damaged(
+    first: int,
+) -> None:
+    assert [text for number in range(first, first + 10) for text in wrong_verdicts(number)] == []
