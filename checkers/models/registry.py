@@ -22,6 +22,7 @@ MODELS: Registry[Any] = Registry(
         "key-value": "checkers.models.registers:KEY_VALUE",
         "set": "checkers.models.sets:SET",
         "queue": "checkers.models.queues:QUEUE",
+        "keyed-queue": "checkers.models.queues:KEYED_QUEUE",
     },
 )
 """All models that have a name. The built-in names cannot be replaced."""

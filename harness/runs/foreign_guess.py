@@ -37,6 +37,8 @@ def model_shown_by(history: ForeignHistory) -> str:
         if functions <= known:
             if name == "set":
                 _refuse_other_reads(history)
+            if name == "queue":
+                return _queue_shown_by(history)
             return name
     hint = (
         "; list-append takes transactions of [:append key value] and [:r key list] only"
@@ -65,6 +67,26 @@ def is_keyed(operations: Sequence[RecordedOperation]) -> bool:
         and all(is_pair(asked) and is_pair(asked[1]) and not is_pair(asked[0]) for asked in cas)
         and all(is_pair(asked) for asked in writes)
     )
+
+
+def _queue_shown_by(history: ForeignHistory) -> str:
+    """Returns whether there is one queue or one per key: then dequeues are asked with a key.
+
+    Only events have pairs of key and value there. Operations have the form that a model defines.
+    """
+    asked = [
+        one for one in history.operations if one.function == "dequeue" and one.argument is not None
+    ]
+    if history.has_events and any(is_pair(one.argument) for one in asked):
+        return "keyed-queue"
+    if asked:
+        raise _not_shown(
+            history,
+            asked[0].line,
+            f"dequeue is asked with {shown(asked[0].argument)}, and a dequeue of a queue is asked with nothing",
+            "--model queue if there is one queue and this means nothing, or --model keyed-queue if it is the key",
+        )
+    return "queue"
 
 
 def is_pair(value: Any) -> bool:
@@ -119,9 +141,12 @@ def _refuse_other_reads(history: ForeignHistory) -> None:
 
 
 def _no_set(history: ForeignHistory, line: int, why: str) -> HistoryError:
+    return _not_shown(history, line, why, "--model, for example your own as module:attribute")
+
+
+def _not_shown(history: ForeignHistory, line: int, why: str, how: str) -> HistoryError:
     return HistoryError(
-        f"{history.path}, line {line}: {why}, so the functions do not show the model; state it with --model, for"
-        " example your own as module:attribute"
+        f"{history.path}, line {line}: {why}, so the functions do not show the model; state it with {how}"
     )
 
 

@@ -8,6 +8,7 @@ Jepsen records an operation as function and value; a model wants the arguments a
 | the same with `[key value]` (jepsen.independent) | key-value | one register per key |
 | `get`, `put`, `append` with `:key` | key-value | |
 | `enqueue`, `dequeue` | queue | |
+| the same with `[key value]` | keyed-queue | one queue per key; `dequeue` has `[key nil]` |
 | `add`, `remove`, `contains`, `read` | set | |
 
 Operations that are lines of kind `operation`, and those of any other model, are passed on as they are.
@@ -26,7 +27,7 @@ from typing import Any
 from checkers.models import ModelResult, Operation, check_model, find_model, model_names
 from checkers.models.model import Model, Validating
 from checkers.models.picture import draw_failure
-from checkers.models.queues import QueueModel
+from checkers.models.queues import KeyedQueue, QueueModel
 from checkers.models.registers import CasRegister, KeyValue
 from checkers.models.sets import SetModel
 from checkers.models.values import frozen
@@ -169,7 +170,7 @@ def _unless_unread(
 
     Of a model that is not built in, it is not known which operations show something.
     """
-    is_known = isinstance(model, CasRegister | KeyValue | QueueModel | SetModel)
+    is_known = isinstance(model, CasRegister | KeyValue | QueueModel | KeyedQueue | SetModel)
     is_any_ok = any(one.outcome == OK for one in recorded)
     if verdict.validity != Validity.VALID or not is_known or not is_any_ok:
         return verdict
@@ -340,7 +341,7 @@ def _adapter(
         return _register
     if name == "key-value":
         return _keyed_register if is_keyed(operations) else _key_value
-    return {"queue": _queue, "set": _set}.get(name, _as_it_is)
+    return {"queue": _queue, "keyed-queue": _keyed_queue, "set": _set}.get(name, _as_it_is)
 
 
 def _operation(one: RecordedOperation, function: str, given: Any, output: Any) -> Operation:
@@ -367,17 +368,24 @@ def _register(one: RecordedOperation) -> Operation:
 
 
 def _keyed_register(one: RecordedOperation) -> Operation:
+    key, plain = _without_key(one, _register)
+    if plain.function == "read":
+        return replace(plain, function="get", input=key)
+    if plain.function == "write":
+        return replace(plain, function="put", input=(key, plain.input))
+    return replace(plain, input=(key, *_pair(plain.input)))
+
+
+def _without_key(
+    one: RecordedOperation, adapt: Callable[[RecordedOperation], Operation]
+) -> tuple[Any, Operation]:
+    """Returns the key of an operation with pairs of key and value, and the operation without it."""
     key, value = _pair(one.argument)
     result = one.result
     if one.outcome == OK or is_pair(result):
         completed_key, result = _pair(result)
         _require_key(one, key, completed_key)
-    plain = _register(replace(one, argument=value, result=result))
-    if plain.function == "read":
-        return replace(plain, function="get", input=key)
-    if plain.function == "write":
-        return replace(plain, function="put", input=(key, value))
-    return replace(plain, input=(key, *_pair(value)))
+    return key, adapt(replace(one, argument=value, result=result))
 
 
 def _key_value(one: RecordedOperation) -> Operation:
@@ -399,6 +407,11 @@ def _queue(one: RecordedOperation) -> Operation:
         return _operation(one, "dequeue", None, one.result)
     _require_same(one)
     return _operation(one, one.function, one.argument, None)
+
+
+def _keyed_queue(one: RecordedOperation) -> Operation:
+    key, plain = _without_key(one, _queue)
+    return replace(plain, input=key if plain.function == "dequeue" else (key, plain.input))
 
 
 def _set(one: RecordedOperation) -> Operation:

@@ -13,7 +13,7 @@ from harness.contracts.verdict import Validity
 from harness.errors import HistoryError, UsageError
 from tests.unit.checkers.model_operations import cas, enqueue, op
 
-NAMES = ("register", "cas-register", "key-value", "set", "queue")
+NAMES = ("register", "cas-register", "key-value", "set", "queue", "keyed-queue")
 
 
 @dataclass(frozen=True)

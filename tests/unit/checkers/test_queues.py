@@ -1,11 +1,14 @@
 """The model checker on small histories of a queue."""
 
+import re
+
 import pytest
 
 from checkers.models import Operation, queue_search
 from checkers.models.queue_decision import decide_queue
 from harness.contracts.verdict import Validity
-from tests.unit.checkers.model_operations import check, dequeue, enqueue, is_valid
+from harness.errors import HistoryError
+from tests.unit.checkers.model_operations import check, dequeue, enqueue, is_valid, op
 
 # Queues: the four histories H1 to H4 of Herlihy and Wing, "Linearizability: a correctness condition for concurrent
 # objects" (1990), with times of our own.
@@ -209,3 +212,30 @@ def test_too_many_choices_among_equal_values_are_left_to_the_search_of_operation
     monkeypatch.setattr(queue_search, "STATES_MAX", 1)
     assert decide_queue(history) is None
     assert not is_valid("queue", *history)
+
+
+def test_queues_with_keys_are_checked_per_key() -> None:
+    apart = [enqueue(("x", 1), 1, 2), enqueue(("y", 2), 3, 4)]
+    last_first = [op("dequeue", "y", 2, 5, 6), op("dequeue", "x", 1, 7, 8)]
+    assert is_valid("keyed-queue", *apart, *last_first)
+    assert is_valid("keyed-queue", apart[0], op("dequeue", "y", None, 5, 6))
+    assert not is_valid("keyed-queue", apart[0], op("dequeue", "x", None, 5, 6))
+    result = check("keyed-queue", *apart, enqueue(("y", 3), 5, 6), op("dequeue", "y", 3, 7, 8))
+    (part,) = result.partitions
+    assert (part.key, part.blocked[0]) == (("y",), 3)
+    assert part.sentence.startswith("key 'y': 2 was enqueued before 3, but 3 was dequeued")
+
+
+@pytest.mark.parametrize(
+    ("operation", "sentence"),
+    [
+        (enqueue(1, 1, 2), "needs the input (key, value), not 1"),
+        (enqueue(("x", None), 1, 2), "enqueues nothing"),
+        (op("pop", "x", 1, 1, 2), "has the function 'pop'"),
+    ],
+)
+def test_what_is_no_operation_of_a_queue_with_keys_is_refused(
+    operation: Operation, sentence: str
+) -> None:
+    with pytest.raises(HistoryError, match=re.escape(sentence)):
+        check("keyed-queue", operation)

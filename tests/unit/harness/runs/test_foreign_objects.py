@@ -145,6 +145,60 @@ def test_queues_and_sets(judge):
     assert (validity, judged.model) == ("invalid", "set")
 
 
+A_QUEUE_PER_KEY = [
+    ("enqueue", "[:x 1]", "ok", "[:x 1]"),
+    ("enqueue", "[:y 2]", "ok", "[:y 2]"),
+    ("dequeue", "[:y nil]", "ok", "[:y 2]"),
+    ("dequeue", "[:x nil]", "ok", "[:x 1]"),
+]
+
+
+def test_dequeues_that_are_asked_with_a_key_are_of_one_queue_per_key(judge):
+    validity, judged = judge(edn(*A_QUEUE_PER_KEY))
+    assert (validity, judged.model) == ("valid", "keyed-queue")
+    once_more = ("dequeue", "[:x nil]", "ok", "[:x 1]")
+    assert judge(edn(*A_QUEUE_PER_KEY, once_more))[0] == "invalid"
+    assert judge(edn(*A_QUEUE_PER_KEY, ("dequeue", "[:x nil]", "ok", "[:x nil]")))[0] == "valid"
+    assert judge(edn(A_QUEUE_PER_KEY[0], ("dequeue", "[:y nil]", "ok", "[:y nil]")))[0] == "valid"
+    failed = ("dequeue", "[:x nil]", "fail", ":empty")
+    assert judge(edn(*A_QUEUE_PER_KEY, failed))[0] == "valid"
+    # One queue may hold pairs, too.
+    assert judge(edn(*A_QUEUE_PER_KEY), model="queue")[0] == "invalid"
+    pairs = [*A_QUEUE_PER_KEY[:2], ("dequeue", "nil", "ok", "[:x 1]")]
+    validity, judged = judge(edn(*pairs))
+    assert (validity, judged.model) == ("valid", "queue")
+
+
+@pytest.mark.parametrize(
+    ("calls", "sentence"),
+    [
+        ([*A_QUEUE_PER_KEY, ("enqueue", "5", "ok", "5")], "line 9: 5 is no pair"),
+        (
+            [*A_QUEUE_PER_KEY[:2], ("dequeue", "[:x nil]", "ok", "[:y 2]")],
+            "line 6: process 2 completes dequeue of the key :y, but it invoked it of the key :x",
+        ),
+        (
+            [*A_QUEUE_PER_KEY[:2], ("dequeue", ":x", "ok", "1")],
+            "line 5: dequeue is asked with :x, and a dequeue of a queue is asked with nothing",
+        ),
+    ],
+)
+def test_other_values_of_queues_with_keys_are_refused(judge, calls, sentence):
+    with pytest.raises(HistoryError, match=sentence):
+        judge(edn(*calls))
+
+
+def test_operations_of_queues_with_keys_need_the_name_of_their_model(judge):
+    added = [operation("enqueue", ["x", 1], None, 0), operation("enqueue", ["y", 2], None, 2)]
+    for asked, result in (("y", ["y", 2]), (["y", None], ["y", 2])):
+        with pytest.raises(HistoryError, match=r"line 3: dequeue is asked with .*keyed-queue"):
+            judge("\n".join([*added, operation("dequeue", asked, result, 4)]))
+    taken = [*added, operation("dequeue", "y", 2, 4)]
+    assert judge("\n".join(taken), model="keyed-queue")[0] == "valid"
+    again = operation("dequeue", "y", 2, 6)
+    assert judge("\n".join([*taken, again]), model="keyed-queue")[0] == "invalid"
+
+
 def operation(function, given, output, at, end=None, process=0, outcome="ok"):
     return json.dumps(
         {
