@@ -7,6 +7,7 @@ not have are refused with their line instead of being judged by a model that is 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from checkers.models.values import frozen
 from harness.errors import HistoryError, UsageError
 from harness.history.foreign.events import OK, RecordedOperation, name_of, shown
 from harness.history.foreign.read import ForeignHistory
@@ -32,7 +33,14 @@ def model_shown_by(history: ForeignHistory) -> str:
         _refuse_transactions(history)
         if is_keyed(history.operations):
             return "key-value"
-        return "cas-register" if "cas" in functions else "register"
+        name = "cas-register" if "cas" in functions else "register"
+        _refuse_asked(
+            history,
+            "read",
+            "a read of a register",
+            f"--model {name} if there is one register and this means nothing, or your own as module:attribute",
+        )
+        return name
     for name, known in (("key-value", _KEY_VALUE), ("queue", _QUEUE), ("set", _SET)):
         if functions <= known:
             if name == "set":
@@ -69,23 +77,38 @@ def is_keyed(operations: Sequence[RecordedOperation]) -> bool:
     )
 
 
+def _refuse_asked(history: ForeignHistory, function: str, what: str, how: str) -> None:
+    """Refuses operations that are asked with something although the model that is shown gives them nothing.
+
+    Histories that Knossos completed have the result of a read at its invocation, too.
+    """
+    for one in history.operations:
+        is_completed = frozen(one.argument) == frozen(one.result)
+        if one.function == function and one.argument is not None and not is_completed:
+            raise _not_shown(
+                history,
+                one.line,
+                f"{function} is asked with {shown(one.argument)}, and {what} is asked with nothing",
+                how,
+            )
+
+
 def _queue_shown_by(history: ForeignHistory) -> str:
     """Returns whether there is one queue or one per key: then dequeues are asked with a key.
 
     Only events have pairs of key and value there. Operations have the form that a model defines.
     """
-    asked = [
-        one for one in history.operations if one.function == "dequeue" and one.argument is not None
-    ]
-    if history.has_events and any(is_pair(one.argument) for one in asked):
+    is_asked_with_pair = any(
+        one.function == "dequeue" and is_pair(one.argument) for one in history.operations
+    )
+    if history.has_events and is_asked_with_pair:
         return "keyed-queue"
-    if asked:
-        raise _not_shown(
-            history,
-            asked[0].line,
-            f"dequeue is asked with {shown(asked[0].argument)}, and a dequeue of a queue is asked with nothing",
-            "--model queue if there is one queue and this means nothing, or --model keyed-queue if it is the key",
-        )
+    _refuse_asked(
+        history,
+        "dequeue",
+        "a dequeue of a queue",
+        "--model queue if there is one queue and this means nothing, or --model keyed-queue if it is the key",
+    )
     return "queue"
 
 
@@ -123,25 +146,16 @@ def _is_transaction(value: Any) -> bool:
 
 def _refuse_other_reads(history: ForeignHistory) -> None:
     """Refuses to take reads of a counter, or of one of several sets, for reads of a set."""
+    how = "--model, for example your own as module:attribute"
+    _refuse_asked(history, "read", "a read of a set", how)
     for one in history.operations:
-        if one.function != "read":
-            continue
-        if is_pair(one.argument):
-            raise _no_set(
-                history,
-                one.line,
-                f"read is asked with {shown(one.argument)}, and a read of a set is asked with nothing",
-            )
-        if one.outcome == OK and not _is_collection(one.result):
-            raise _no_set(
+        if one.function == "read" and one.outcome == OK and not _is_collection(one.result):
+            raise _not_shown(
                 history,
                 one.completion_line,
                 f"read returned {shown(one.result)}, and a read of a set returns a collection of its elements",
+                how,
             )
-
-
-def _no_set(history: ForeignHistory, line: int, why: str) -> HistoryError:
-    return _not_shown(history, line, why, "--model, for example your own as module:attribute")
 
 
 def _not_shown(history: ForeignHistory, line: int, why: str, how: str) -> HistoryError:
