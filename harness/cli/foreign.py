@@ -55,11 +55,11 @@ def check_file(options: argparse.Namespace, path: Path, *, acks: int | None) -> 
     from harness.history.foreign.edn import read_one
     from harness.history.foreign.read import Format, Stated, read_history
     from harness.runs.foreign import JudgeOptions, foreign_summary, judge_foreign
-    from harness.runs.foreign_models import TIME_LIMIT_S, ModelOptions
+    from harness.runs.foreign_models import NOT_STATED, TIME_LIMIT_S, ModelOptions
 
     judge_options = JudgeOptions(
         model=ModelOptions(
-            initial=None
+            initial=NOT_STATED
             if options.initial is None
             else read_one(options.initial, origin="--initial"),
             time_limit_s=options.time_limit or TIME_LIMIT_S,

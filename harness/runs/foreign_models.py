@@ -22,6 +22,7 @@ false are the result: whether it changed the set.
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 from checkers.models import ModelResult, Operation, check_model, find_model, model_names
@@ -45,6 +46,16 @@ TIME_LIMIT_S = 60.0
 INITIAL_VALUES_MAX = 20
 """Initial values that are tried; as many as operations can be open when the first value is written."""
 
+
+class Unstated(Enum):
+    """The type of `NOT_STATED`."""
+
+    INITIAL = "not stated"
+
+
+NOT_STATED = Unstated.INITIAL
+"""Instead of an initial value that is not stated; nil is a value."""
+
 _WRITES = frozenset({"write", "put", "append", "enqueue"})
 """Functions whose result shows nothing about the state."""
 
@@ -54,14 +65,19 @@ class ModelOptions:
     """How to judge by a model.
 
     Attributes:
-        initial: Its value before the first operation. If it is stated, a register always has a value, so a read
-            that returned nil states nothing, as in Knossos. If it is None, nil is assumed, or empty text where a
-            store returns that; what is invalid only under this assumption is unknown.
+        initial: Its value before the first operation. If it is stated and not nil, a register always has a value,
+            so a read that returned nil states nothing, as in Knossos. If it is not stated, nil is assumed, or empty
+            text where a store returns that; what is invalid only under this assumption is unknown.
         time_limit_s: When the search of a model gives up.
     """
 
-    initial: Any = None
+    initial: Any = NOT_STATED
     time_limit_s: float = TIME_LIMIT_S
+
+    @property
+    def is_initial_stated(self) -> bool:
+        """Whether the value before the first operation is stated."""
+        return self.initial is not NOT_STATED
 
 
 class _UnfitError(Exception):
@@ -83,11 +99,13 @@ def judge_model(history: ForeignHistory, options: ModelOptions) -> ForeignVerdic
     recorded = history.operations
     name = history.declaration.model or model_shown_by(history)
     model = _model(name)
-    if options.initial is not None:
+    if options.is_initial_stated:
         model = _with_initial(model, options.initial)
-    operations = _operations(history, name, model, has_value=options.initial is not None)
+    operations = _operations(
+        history, name, model, has_value=options.is_initial_stated and options.initial is not None
+    )
     error_ns = history.declaration.clock_error_ns
-    if options.initial is None and name == "key-value" and _reads_empty_text(operations):
+    if not options.is_initial_stated and name == "key-value" and _reads_empty_text(operations):
         model = _with_initial(model, "")
     ordered = _ending_later(operations, error_ns, in_order=True)
     result = check_model(ordered, model, time_limit_s=options.time_limit_s)
@@ -96,7 +114,7 @@ def judge_model(history: ForeignHistory, options: ModelOptions) -> ForeignVerdic
         loose = _ending_later(operations, error_ns, in_order=False)
         if loose != ordered:
             verdict = _doubted_by_clocks(verdict, loose, model, options)
-        if verdict.validity == Validity.INVALID and options.initial is None:
+        if verdict.validity == Validity.INVALID and not options.is_initial_stated:
             verdict = _doubted(verdict, loose, model, options)
     if hides_order(recorded, error_ns):
         verdict = at_best_without_order(verdict)
@@ -330,7 +348,7 @@ def _beginnings(value: Any, *, grows: bool) -> list[Any]:
 
 def _with_initial(model: Model, initial: Any) -> Model:
     if not isinstance(model, CasRegister | KeyValue):
-        raise UsageError(f"the model {model.name!r} has no initial value")
+        raise UsageError(f"the model {model.name!r} has no initial value; leave out --initial")
     return replace(model, initial=initial)
 
 

@@ -9,7 +9,7 @@ from harness.errors import HistoryError, UsageError
 from harness.history.foreign.read import read_history
 from harness.runs.foreign import JudgeOptions, judge_foreign
 from harness.runs.foreign_clocks import NO_ORDER
-from harness.runs.foreign_models import INITIAL_VALUES_MAX, ModelOptions
+from harness.runs.foreign_models import INITIAL_VALUES_MAX, NOT_STATED, ModelOptions
 
 
 def edn(*calls):
@@ -54,6 +54,7 @@ def test_a_stale_read_in_a_log_of_jepsen_is_invalid_and_its_line_is_named(judge)
 READ_0 = ("read", "nil", "ok", "0")
 CAS = ("cas", "[0 5]", "ok", "[0 5]")
 READ_5 = ("read", "nil", "ok", "5")
+READ_1 = ("read", "nil", "ok", "1")
 READ_NIL = ("read", "nil", "ok", "nil")
 
 
@@ -63,14 +64,22 @@ READ_NIL = ("read", "nil", "ok", "nil")
         ([READ_0, CAS, READ_5], 0, "valid"),
         ([READ_0, CAS, READ_0], 0, "invalid"),
         ([READ_0, READ_NIL, CAS], 0, "valid"),
-        ([READ_0, CAS, READ_5], None, "unknown"),
-        ([READ_0, CAS, READ_0], None, "invalid"),
-        ([READ_NIL, READ_0, CAS], None, "invalid"),
-        ([("cas", "[0 5]", "fail", "[0 5]"), READ_NIL], None, "valid"),
-        ([("cas", "[nil 5]", "info", ":timed-out"), READ_5], None, "valid"),
-        ([("write", "3", "fail", "3"), ("read", "nil", "ok", "3")], None, "unknown"),
-        ([READ_NIL, ("write", "3", "fail", "3"), ("read", "nil", "ok", "3")], None, "invalid"),
-        ([("write", "3", "info", "3"), ("read", "nil", "fail", "nil")], None, "unknown"),
+        ([READ_5, ("write", "1", "ok", "1"), READ_1], None, "invalid"),
+        ([READ_5, ("write", "1", "ok", "1"), READ_1], NOT_STATED, "unknown"),
+        ([READ_NIL, ("write", "1", "ok", "1"), READ_1], None, "valid"),
+        ([("write", "1", "ok", "1"), READ_NIL], None, "invalid"),
+        ([READ_0, CAS, READ_5], NOT_STATED, "unknown"),
+        ([READ_0, CAS, READ_0], NOT_STATED, "invalid"),
+        ([READ_NIL, READ_0, CAS], NOT_STATED, "invalid"),
+        ([("cas", "[0 5]", "fail", "[0 5]"), READ_NIL], NOT_STATED, "valid"),
+        ([("cas", "[nil 5]", "info", ":timed-out"), READ_5], NOT_STATED, "valid"),
+        ([("write", "3", "fail", "3"), ("read", "nil", "ok", "3")], NOT_STATED, "unknown"),
+        (
+            [READ_NIL, ("write", "3", "fail", "3"), ("read", "nil", "ok", "3")],
+            NOT_STATED,
+            "invalid",
+        ),
+        ([("write", "3", "info", "3"), ("read", "nil", "fail", "nil")], NOT_STATED, "unknown"),
     ],
 )
 def test_registers(judge, calls, initial, validity):
@@ -273,8 +282,11 @@ def test_functions_without_a_model_and_models_without_a_value_are_refused(judge)
         judge(edn(("txn", "[[:w :x 1]]", "ok", "[[:w :x 1]]")))
     with pytest.raises(UsageError, match="no model is called 'frob'"):
         judge(edn(READ_NIL), model="frob")
-    with pytest.raises(UsageError, match="the model 'queue' has no initial value"):
-        judge(edn(("dequeue", "nil", "ok", "nil")), initial=3)
+    for initial in (3, None):
+        with pytest.raises(UsageError, match="the model 'queue' has no initial value"):
+            judge(edn(("dequeue", "nil", "ok", "nil")), initial=initial)
+        with pytest.raises(UsageError, match="the model 'set' has no initial value"):
+            judge(edn(("add", "1", "ok", "1")), initial=initial)
 
 
 def test_a_history_in_which_nothing_succeeded_is_unknown(judge):

@@ -19,7 +19,7 @@ from _pytest.mark import ParameterSet
 from harness.history.foreign.edn import read_one
 from harness.history.foreign.read import read_history
 from harness.runs.foreign import JudgeOptions, judge_foreign
-from harness.runs.foreign_models import ModelOptions
+from harness.runs.foreign_models import NOT_STATED, ModelOptions
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -234,7 +234,8 @@ def test_a_published_history_gets_its_published_verdict(published: Published) ->
     history = read_history(path, model=published.model)
     options = JudgeOptions(
         model=ModelOptions(
-            initial=read_one(published.initial) if published.initial else None, time_limit_s=300
+            initial=read_one(published.initial) if published.initial else NOT_STATED,
+            time_limit_s=300,
         ),
         promise=published.promise,
     )
