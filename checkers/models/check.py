@@ -9,8 +9,8 @@ the search found is checked once more, step by step, before the result is called
 import time
 from collections.abc import Hashable, Sequence
 
-from checkers.models.calls import call
-from checkers.models.model import Deciding, Decision, Described, Model, Partitioned, Validating
+from checkers.models.calls import decide, describe, hashable, initial_state, objection
+from checkers.models.model import Deciding, Decision, Model, Partitioned, Validating
 from checkers.models.operation import FAIL, INFO, Operation, validate
 from checkers.models.prepare import is_observer, prepare
 from checkers.models.result import ModelResult, PartialLinearization, PartitionResult
@@ -77,9 +77,9 @@ def _partition(operations: Sequence[Operation], model: Model) -> dict[Hashable |
     places = []
     for place, operation in enumerate(operations):
         if isinstance(model, Validating):
-            objection = call(model, operation, model.objection)
-            if objection:
-                raise HistoryError(f"operation {place} ({operation.text()}) {objection}")
+            why = objection(model, operation, model.objection)
+            if why:
+                raise HistoryError(f"operation {place} ({operation.text()}) {why}")
         if operation.outcome == FAIL:
             continue
         if operation.outcome == INFO and is_observer(model, operation):
@@ -89,7 +89,7 @@ def _partition(operations: Sequence[Operation], model: Model) -> dict[Hashable |
         return {None: places}
     objects: dict[Hashable | None, list[int]] = {}
     for place in places:
-        key = call(model, operations[place], model.partition_key)
+        key = hashable(model, operations[place], model.partition_key)
         if key is None:
             return {None: places}
         objects.setdefault(key, []).append(place)
@@ -119,7 +119,7 @@ class _Object:
     def decide(self, budget: Budget) -> None:
         """Decides, or continues as far as the budget allows."""
         if self.found is None and isinstance(self.model, Deciding):
-            self.decision = self.model.decide(self.operations)
+            self.decision = decide(self.model, self.operations)
         if self.decision is not None and self.decision.is_valid:
             self.validity = Validity.VALID
             return
@@ -149,13 +149,15 @@ class _Object:
             self.is_foreseen = True
 
     def _verify(self, found: Found) -> None:
-        objection = objection_to_order(self.model, self.operations, found.orders[0])
+        why = objection_to_order(self.model, self.operations, found.orders[0])
         if self.decision is not None:
-            objection = "its decision procedure found none"
-        if objection:
-            raise HarnessFailure(
-                f"the search found a linearization for the model {self.model.name!r}, but {objection}"
-            )
+            why = "its decision procedure found none"
+        if not why:
+            return
+        sentence = f"the search found a linearization for the model {self.model.name!r}, but {why}"
+        if type(self.model).__module__.startswith(f"{__package__}."):
+            raise HarnessFailure(sentence)
+        raise UsageError(f"{sentence}: correct decide, signature or step")
 
     def result(self) -> PartitionResult:
         """Returns what is known about an object that is not valid."""
@@ -176,7 +178,7 @@ class _Object:
             completed_count=found.level,
             ok_count=len(levels),
             configurations=self.search.configurations,
-            initial_state=self._state_text(self.model.initial_state()),
+            initial_state=self._state_text(initial_state(self.model)),
         )
 
     def _sentence(self, found: Found, target: Operation) -> str:
@@ -203,7 +205,7 @@ class _Object:
         )
 
     def _state_text(self, state: Hashable) -> str:
-        return self.model.describe(state) if isinstance(self.model, Described) else text(state)
+        return describe(self.model, state)
 
     def _indices(self, positions: Sequence[int]) -> tuple[int, ...]:
         return tuple(self.places[position] for position in positions)

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from checkers.models.calls import call, hashable
 from checkers.models.model import Canonical, Model, Observing, Overwriting
 from checkers.models.operation import INFO, Operation
 from checkers.models.values import frozen
@@ -90,7 +91,8 @@ def prepare(model: Model, operations: Sequence[Operation]) -> Prepared:
             samples.append(operation)
         signature_of.append(numbers[signature])
     overwrites = [
-        isinstance(model, Overwriting) and model.is_overwrite(operation) for operation in operations
+        isinstance(model, Overwriting) and bool(call(model, operation, model.is_overwrite))
+        for operation in operations
     ]
     levels, arrival = _levels(model, operations, signature_of, overwrites)
     return Prepared(
@@ -106,12 +108,12 @@ def prepare(model: Model, operations: Sequence[Operation]) -> Prepared:
 
 def is_observer(model: Model, operation: Operation) -> bool:
     """Returns whether the model declares that the operation never changes the state."""
-    return isinstance(model, Observing) and model.is_observer(operation)
+    return isinstance(model, Observing) and bool(call(model, operation, model.is_observer))
 
 
 def _signature(model: Model, operation: Operation, position: int) -> Hashable:
     if isinstance(model, Canonical):
-        return model.signature(operation)
+        return hashable(model, operation, model.signature)
     is_info = operation.outcome == INFO
     given, output = operation.input, None if is_info else operation.output
     try:

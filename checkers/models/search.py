@@ -37,7 +37,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from checkers.models.calls import step
+from checkers.models.calls import foresee, initial_state, step
 from checkers.models.foresight import Foresight
 from checkers.models.model import CanReach, Foreseeing, Model
 from checkers.models.needs import Needs
@@ -169,10 +169,10 @@ class Search:
         done = None
         if not self.states:
             self.transitions = [{} for _ in self.prepared.samples]
-            first = self._number(self.model.initial_state())
+            first = self._number(initial_state(self.model))
             self.needs = Needs(self.prepared, self._is_legal_after)
             if self.uses_foresight and isinstance(self.model, Foreseeing):
-                self.can_reach = self.model.foresee(self.prepared.operations)
+                self.can_reach = foresee(self.model, self.prepared.operations)
                 self.foresight = Foresight(self.prepared, self._leads_to)
             done = self._push(Configuration(0, first, 0, 0, 0, None, 0))
         while done is None and self.heap:

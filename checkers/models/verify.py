@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 
-from checkers.models.calls import step
+from checkers.models.calls import initial_state, step
 from checkers.models.model import Model
 from checkers.models.operation import OK, Operation
 
@@ -22,7 +22,7 @@ def objection_to_order(
         return "an operation takes effect twice"
     if any(one.outcome == OK and place not in placed for place, one in enumerate(operations)):
         return "an ok operation does not take effect"
-    state: Hashable = model.initial_state()
+    state: Hashable = initial_state(model)
     latest_invocation_ns: int | None = None
     for position, expected in order:
         operation = operations[position]

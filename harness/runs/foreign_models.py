@@ -26,6 +26,7 @@ from enum import Enum
 from typing import Any
 
 from checkers.models import ModelResult, Operation, check_model, find_model, model_names
+from checkers.models.calls import objection
 from checkers.models.model import Model, Validating
 from checkers.models.picture import draw_failure
 from checkers.models.queues import KeyedQueue, QueueModel
@@ -66,8 +67,8 @@ class ModelOptions:
 
     Attributes:
         initial: Its value before the first operation. If it is stated and not nil, a register always has a value,
-            so a read that returned nil states nothing, as in Knossos. If it is not stated, nil is assumed, or empty
-            text where a store returns that; what is invalid only under this assumption is unknown.
+            so a read that returned nil states nothing, as in Knossos. If it is not stated, nil is assumed, or
+            empty text where a store returns that; what is invalid only under this assumption is unknown.
         time_limit_s: When the search of a model gives up.
     """
 
@@ -229,9 +230,9 @@ def _operations(
             raise HistoryError(f"{history.path}, line {one.line}: {error}") from None
         except _ContradictionError as error:
             raise HistoryError(f"{history.path}, line {one.completion_line}: {error}") from None
-        objection = model.objection(operation) if isinstance(model, Validating) else ""
-        if objection:
-            raise HistoryError(f"{history.path}, line {one.line}: {operation.text()} {objection}")
+        why = objection(model, operation, model.objection) if isinstance(model, Validating) else ""
+        if why:
+            raise HistoryError(f"{history.path}, line {one.line}: {operation.text()} {why}")
         is_read = operation.function in ("read", "get") and operation.outcome == OK
         if always_has_value and is_read and operation.output is None:
             operation = replace(operation, outcome=INFO)

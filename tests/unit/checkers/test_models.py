@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from checkers.models import Model, Operation, check_model, find_model, model_names
+from checkers.models.model import Decision
 from checkers.models.registry import GROUP
 from harness.contracts.verdict import Validity
 from harness.errors import HistoryError, UsageError
@@ -107,9 +108,60 @@ class LyingOverwrite(Counter):
         return True
 
 
+def broken(**methods: Any) -> Any:
+    """Returns a counter some of whose methods are replaced; what is no function is returned, or raised."""
+
+    def method(name: str, what: Any) -> Any:
+        def replaced(self: Any, *arguments: Any) -> Any:
+            if isinstance(what, Exception):
+                raise what
+            return what
+
+        replaced.__name__ = name
+        return what if callable(what) else replaced
+
+    return type("Wrong", (Counter,), {name: method(name, what) for name, what in methods.items()})()
+
+
+WRONG = ValueError("two\nlines")
+"""What a broken model raises."""
+
+
+def is_get(self: Any, operation: Operation) -> bool:
+    return operation.function == "get"
+
+
+def divides(self: Any, operations: Any) -> Any:
+    return lambda state, operation: state / 0
+
+
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
+        (broken(initial_state=WRONG), "failed in initial_state: ValueError: two lines"),
+        (broken(initial_state=[1]), "failed in initial_state: TypeError: unhashable type"),
+        (broken(initial_state=None), "returned None from initial_state; a state is never None"),
+        (
+            broken(partition_key=WRONG),
+            "failed in partition_key on 'process 0 get -> 1': ValueError",
+        ),
+        (broken(partition_key=["k"]), "on 'process 0 get -> 1': TypeError: unhashable type"),
+        (broken(signature=WRONG), "on 'process 0 get -> 1': ValueError: two lines"),
+        (broken(signature=[1]), "on 'process 0 get -> 1': TypeError: unhashable type"),
+        (broken(is_observer=WRONG), "on 'process 0 get -> 1': ValueError: two lines"),
+        (broken(is_overwrite=WRONG), "on 'process 0 get -> 1': ValueError: two lines"),
+        (broken(objection=WRONG), "on 'process 0 get -> 1': ValueError: two lines"),
+        (broken(objection=True), "a value of the type bool from objection; return a text"),
+        (broken(decide=WRONG), "failed in decide: ValueError: two lines"),
+        (broken(decide=True), "a value of the type bool from decide; return a Decision or None"),
+        (broken(decide=Decision(is_valid=False, sentence="no", witnesses=(2,))), "no positions"),
+        (broken(decide=Decision(is_valid=False, sentence="no")), "its decision procedure found"),
+        (broken(foresee=WRONG), "failed in foresee: ValueError: two lines"),
+        (broken(foresee=True), "the type bool from foresee; return a function or None"),
+        (
+            broken(foresee=divides, is_observer=is_get),
+            "failed in the function from foresee on 'process 0 get -> 1': ZeroDivisionError",
+        ),
         (Broken(), "the model 'counter' failed in step on 'process 0 get -> 1': KeyError"),
         (Unhashable(), "TypeError"),
         (LyingObserver(), "would only observe, but it changes the state"),
@@ -122,6 +174,30 @@ def test_a_broken_model_is_reported_in_one_sentence(model: Model, sentence: str)
         check_model(history, model)
     assert sentence in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("result", "sentence"),
+    [
+        (WRONG, "the model 'counter' failed in describe: ValueError: two lines"),
+        (7, "the model 'counter' returned a value of the type int from describe; return a text"),
+    ],
+)
+def test_a_state_that_cannot_be_described_is_reported_if_it_has_to_be(
+    result: Any, sentence: str
+) -> None:
+    model = broken(describe=result)
+    history = [op("get", None, 0, 1, 2), op("increment", None, None, 3, 4)]
+    assert check_model(history, model).validity == Validity.VALID
+    with pytest.raises(UsageError) as refused:
+        check_model([*history, op("get", None, 0, 5, 6)], model)
+    assert str(refused.value) == sentence
+
+
+def test_optional_methods_may_return_nothing() -> None:
+    history = [op("get", None, 0, 1, 2)]
+    for method in ("partition_key", "signature", "objection", "decide", "foresee"):
+        assert check_model(history, broken(**{method: None})).validity == Validity.VALID
 
 
 def test_built_in_models_have_the_names_of_the_documentation() -> None:
