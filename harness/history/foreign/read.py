@@ -157,8 +157,14 @@ def read_history(
             f"acks, gaps, retries and log starts can be stated for logs only; {path} is judged as"
             f" {history.declaration.model or history.workload}"
         )
-    if not history.operation_count and not history.problems.count and not history.not_clients:
-        raise HistoryError(f"{path} holds no operation")
+    if not history.operation_count and not history.not_clients:
+        if form == Format.JEPSEN_LOG:
+            raise HistoryError(
+                f"{path} holds no operation: no line has the form"
+                " `INFO  jepsen.util - process :type :function value`; state another --format, or none"
+            )
+        if not history.problems.count:
+            raise HistoryError(f"{path} holds no operation")
     return history
 
 

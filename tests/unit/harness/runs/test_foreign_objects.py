@@ -6,7 +6,7 @@ import pytest
 
 from checkers.kernels.transactions.isolation import needs_order_in_time
 from harness.errors import HistoryError, UsageError
-from harness.history.foreign.read import read_history
+from harness.history.foreign.read import Format, read_history
 from harness.runs.foreign import JudgeOptions, judge_foreign
 from harness.runs.foreign_clocks import NO_ORDER
 from harness.runs.foreign_models import INITIAL_VALUES_MAX, NOT_STATED, ModelOptions
@@ -49,6 +49,22 @@ def test_a_stale_read_in_a_log_of_jepsen_is_invalid_and_its_line_is_named(judge)
     assert (validity, judged.model) == ("invalid", "register")
     assert [(number, line) for number, line, _ in judged.named] == [(1, 3)]
     assert judge(STALE + WRITE_THEN_STALE)[0] == "valid"
+
+
+def test_another_line_in_a_log_of_jepsen_leaves_the_verdict_unknown(judge):
+    validity, judged = judge(STALE + "foo bar\n" + WRITE_THEN_STALE)
+    assert validity == "unknown"
+    assert 'line 3: "foo bar" is no line of jepsen.util' in judged.verdict.reasons
+
+
+def test_a_log_of_jepsen_in_which_no_line_is_an_operation_is_bad_input(tmp_path):
+    path = tmp_path / "history"
+    for text in ("foo bar\n", "{:process 0 :type :invoke :f :read}\n", "INFO  jepsen.util - x\n"):
+        path.write_text(text)
+        with pytest.raises(HistoryError, match=r"holds no operation: no line has the form `INFO"):
+            read_history(path, form=Format.JEPSEN_LOG)
+    path.write_text("INFO  jepsen.util - :nemesis\t:info\t:start\tnil\n")
+    assert read_history(path).operation_count == 0
 
 
 READ_0 = ("read", "nil", "ok", "0")
