@@ -151,6 +151,34 @@ class KeyValue:
         return describe_value(state)
 
 
+_ANYTHING = ()
+"""State of a key to which text was appended although it held no text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LenientKeyValue(KeyValue):
+    """The same, except that a key may hold anything after text was appended to something else, until the next put.
+
+    It allows every history that a meaning of such an append could allow, so it decides only whether the verdict
+    rests on one.
+    """
+
+    def step(self, state: Hashable, operation: Operation) -> Hashable | None:
+        """Applies one operation to the value of its key."""
+        if state == _ANYTHING and operation.function != "put":
+            return state
+        after = KeyValue.step(self, state, operation)
+        return _ANYTHING if after is None and operation.function == "append" else after
+
+    def foresee(self, operations: Sequence[Operation]) -> CanReach | None:
+        """Returns nothing: any value may follow from any other."""
+        return None
+
+    def describe(self, state: Hashable) -> str:
+        """Returns the value."""
+        return "anything" if state == _ANYTHING else describe_value(state)
+
+
 def read(state: Hashable, operation: Operation) -> Hashable | None:
     """Returns the state if the read returned its value, or may have."""
     if operation.outcome == INFO or (frozen(operation.output),) == state:
@@ -233,4 +261,4 @@ REGISTER = CasRegister(name="register", has_cas=False)
 CAS_REGISTER = CasRegister()
 KEY_VALUE = KeyValue()
 
-__all__ = ["CAS_REGISTER", "KEY_VALUE", "REGISTER", "CasRegister", "KeyValue"]
+__all__ = ["CAS_REGISTER", "KEY_VALUE", "REGISTER", "CasRegister", "KeyValue", "LenientKeyValue"]

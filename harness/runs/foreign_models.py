@@ -30,7 +30,7 @@ from checkers.models.calls import objection
 from checkers.models.model import Model, Validating
 from checkers.models.picture import draw_failure
 from checkers.models.queues import KeyedQueue, QueueModel
-from checkers.models.registers import CasRegister, KeyValue
+from checkers.models.registers import CasRegister, KeyValue, LenientKeyValue
 from checkers.models.sets import SetModel
 from checkers.models.values import frozen
 from harness.contracts.verdict import Validity, Verdict
@@ -117,6 +117,8 @@ def judge_model(history: ForeignHistory, options: ModelOptions) -> ForeignVerdic
             verdict = _doubted_by_clocks(verdict, loose, model, options)
         if verdict.validity == Validity.INVALID and not options.is_initial_stated:
             verdict = _doubted(verdict, loose, model, options)
+        if verdict.validity == Validity.INVALID and isinstance(model, KeyValue):
+            _refuse_meaningless_append(history, loose, model, options)
     if hides_order(recorded, error_ns):
         verdict = at_best_without_order(verdict)
     return ForeignVerdict(
@@ -345,6 +347,37 @@ def _beginnings(value: Any, *, grows: bool) -> list[Any]:
     if not grows or not isinstance(value, str):
         return [value]
     return [value[:length] for length in range(len(value), -1, -1)]
+
+
+def _refuse_meaningless_append(
+    history: ForeignHistory, operations: Sequence[Operation], model: KeyValue, options: ModelOptions
+) -> None:
+    """Refuses a history that is invalid only because text was appended to something else, for example a number."""
+    lenient = LenientKeyValue(initial=model.initial)
+    if (
+        check_model(operations, lenient, time_limit_s=options.time_limit_s).validity
+        == Validity.INVALID
+    ):
+        return
+    for number, one in enumerate(operations):
+        if one.function != "append" or one.outcome == FAIL:
+            continue
+        held = [
+            other.input[-1]
+            for other in operations
+            if other.function in ("put", "cas")
+            and other.outcome != FAIL
+            and model.partition_key(other) == model.partition_key(one)
+            and (one.completed_ns is None or other.invoked_ns <= one.completed_ns)
+        ]
+        value = next(
+            (v for v in [*held[::-1], model.initial] if not isinstance(v, str | None)), None
+        )
+        if value is not None:
+            raise HistoryError(
+                f"{history.path}, line {history.operations[number].line}: {one.text()} appends to a key that may"
+                f" hold {shown(value)}; text can be appended to text only, so name your own model with --model"
+            )
 
 
 def _with_initial(model: Model, initial: Any) -> Model:

@@ -199,6 +199,32 @@ def test_what_a_key_held_at_first_may_have_been_appended_to(judge):
     assert judge(edn(put, append, store("get", "k", "nil", '"ab"')))[0] == "invalid"
 
 
+PUT_1 = store("put", "k", "1", "1")
+APPEND_A = store("append", "k", '"a"', '"a"')
+
+
+def test_text_that_is_appended_to_a_number_is_bad_input(judge):
+    sentence = r"line 3: process 1 append .* may hold 1; text can be appended to text only"
+    for got in ('"1a"', "1", "7"):
+        with pytest.raises(HistoryError, match=sentence):
+            judge(edn(PUT_1, APPEND_A, store("get", "k", "nil", got)))
+    with pytest.raises(HistoryError, match=r"line 1: .* may hold 5; text can be appended"):
+        judge(edn(APPEND_A, store("get", "k", "nil", '"5a"')), initial=5)
+
+
+def test_an_append_to_a_number_that_decides_nothing_is_no_reason_to_refuse_a_history(judge):
+    failed = ("append", '"a"', "fail", '"a"', ' :key "k"')
+    unknown = ("append", '"a"', "info", '"a"', ' :key "k"')
+    got_1, got_2 = store("get", "k", "nil", "1"), store("get", "k", "nil", "2")
+    for append in (failed, unknown):
+        assert judge(edn(PUT_1, append, got_1))[0] == "valid"
+    assert judge(edn(PUT_1, failed, got_2))[0] == "invalid"
+    assert judge(edn(PUT_1, got_2, APPEND_A))[0] == "invalid"
+    text = store("put", "k", '"b"', '"b"')
+    assert judge(edn(PUT_1, APPEND_A, text, store("get", "k", "nil", "3")))[0] == "invalid"
+    assert judge(edn(text, APPEND_A, PUT_1, store("get", "k", "nil", '"ba"')))[0] == "invalid"
+
+
 def test_queues_and_sets(judge):
     queue = [("enqueue", "1", "ok", "1"), ("enqueue", "2", "ok", "2")]
     assert judge(edn(*queue, ("dequeue", "nil", "ok", "1")))[0] == "valid"
