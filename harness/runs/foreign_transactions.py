@@ -53,11 +53,15 @@ def judge_list_append(
     transactions = transactions_of(
         _transaction(history, number, one) for number, one in enumerate(history.operations)
     )
-    report = check_list_append(
-        transactions,
-        promise=promise or PROMISE,
-        clock_error_ns=history.declaration.clock_error_ns,
-    )
+    try:
+        report = check_list_append(
+            transactions,
+            promise=promise or PROMISE,
+            clock_error_ns=history.declaration.clock_error_ns,
+        )
+    except HistoryError:
+        _refuse_repeated_append(history)
+        raise
     verdict = _verdict_of_report(report, promise or PROMISE)
     if hides_order(history.operations, history.declaration.clock_error_ns):
         verdict = _without_order(verdict, promise or PROMISE)
@@ -79,6 +83,23 @@ def _without_order(verdict: Verdict, promise: str) -> Verdict:
     }
     verdict = replace(verdict, levels=levels)
     return at_best_without_order(verdict) if needs_order_in_time(promise) else verdict
+
+
+def _refuse_repeated_append(history: ForeignHistory) -> None:
+    """Refuses a value that is appended to one key twice; the sentence names both lines."""
+    first: dict[tuple[int | str, int | str], int] = {}
+    for number, one in enumerate(history.operations):
+        for micro in _transaction(history, number, one).ops:
+            if not isinstance(micro, Append):
+                continue
+            earlier = first.get((micro.key, micro.value))
+            if earlier is not None:
+                raise HistoryError(
+                    f"{history.path}, line {one.line}: {micro.value} is appended to {micro.key}, as on line"
+                    f" {earlier}; append each value to a key once only, because otherwise it is unknown which"
+                    " append a read returned"
+                )
+            first[micro.key, micro.value] = one.line
 
 
 def _transaction(history: ForeignHistory, number: int, one: RecordedOperation) -> Transaction:

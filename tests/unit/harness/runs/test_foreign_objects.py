@@ -482,6 +482,27 @@ def test_other_transactions_are_refused_with_their_line(judge, micro, problem):
     assert f"line 9: {problem}" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("appends", "sentence"),
+    [
+        (
+            ["[:append :x 1]", "[:append :x 1]"],
+            "line 3: 1 is appended to :x, as on line 1; a value",
+        ),
+        (['[:append :x 1] [:append :x "b"] [:append :x "b"]'], 'line 1: "b" is appended to :x, as'),
+        (["[:append :x 1]", "[:append :y 1] [:append :x 2]", '[:append :x "1"]'], ""),
+    ],
+)
+def test_a_value_that_is_appended_to_a_key_twice_is_bad_input(judge, appends, sentence):
+    calls = [("txn", f"[{append}]", "ok", f"[{append}]") for append in appends]
+    if not sentence:
+        read = ("txn", "[[:r :x nil]]", "ok", '[[:r :x [1 2 "1"]]]')
+        assert judge(edn(*calls, read))[0] == "valid"
+        return
+    with pytest.raises(HistoryError, match=sentence):
+        judge(edn(*calls))
+
+
 A_KEY = [("write", "[:a 1]", "ok", "[:a 1]"), ("read", "[:a nil]", "ok", "[:a 1]")]
 
 
