@@ -28,6 +28,12 @@ def model_shown_by(history: ForeignHistory) -> str:
         UsageError: The functions show none.
         HistoryError: A value is not of the model that the functions show; the sentence names its line.
     """
+    for one in history.operations:
+        if not one.function:
+            raise HistoryError(
+                f"{history.path}, line {one.line}: the event has no function, so it does not show the model; state"
+                " the function of every event (`f`)"
+            )
     functions = {one.function for one in history.operations}
     if functions <= _REGISTER:
         _refuse_transactions(history)

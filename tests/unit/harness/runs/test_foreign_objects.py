@@ -331,6 +331,12 @@ def test_functions_without_a_model_and_models_without_a_value_are_refused(judge)
             judge(edn(("add", "1", "ok", "1")), initial=initial)
 
 
+def test_an_event_without_a_function_shows_no_model(judge):
+    lines = edn(READ_0, ("write", "1", "ok", "1")).replace(":f :write ", "")
+    with pytest.raises(HistoryError, match="line 3: the event has no function"):
+        judge(lines)
+
+
 def test_a_history_in_which_nothing_succeeded_is_unknown(judge):
     assert judge(edn(("write", "3", "fail", "3")))[0] == "unknown"
     assert judge("{:process :nemesis :type :info :f :kill}")[0] == "unknown"
