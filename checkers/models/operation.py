@@ -44,12 +44,20 @@ class Operation:
 
     def text(self) -> str:
         """Returns the operation as one line, without its times."""
-        called = self.function if self.input is None else f"{self.function} {self.input!r}"
+        called = (
+            self.function
+            if self.input is None
+            else f"{self.function} {self.value_text(self.input)}"
+        )
         if self.outcome != OK:
             return f"process {self.process} {called} -> {self.outcome}"
         nothing = "ok" if self.function in SILENT else "nil"
-        result = nothing if self.output is None else repr(self.output)
+        result = nothing if self.output is None else self.value_text(self.output)
         return f"process {self.process} {called} -> {result}"
+
+    def value_text(self, value: Any) -> str:
+        """Returns an argument or a result as text."""
+        return repr(value)
 
 
 def validate(operations: Sequence[Operation]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from typing import Any
 
 
@@ -81,4 +82,6 @@ def text(value: Hashable) -> str:
     if isinstance(value, FrozenMap):
         pairs = sorted(f"{text(key)}: {text(item)}" for key, item in value.items)
         return "{" + ", ".join(pairs) + "}"
+    if isinstance(value, Fraction):
+        return str(value)
     return "nil" if value is None else repr(value)

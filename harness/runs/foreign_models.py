@@ -81,6 +81,18 @@ class ModelOptions:
         return self.initial is not NOT_STATED
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignOperation(Operation):
+    """An operation whose values are written as EDN, as in other sentences about a file."""
+
+    def value_text(self, value: Any) -> str:
+        """Returns an argument or a result as text."""
+        try:
+            return to_edn(value)
+        except TypeError:
+            return repr(value)
+
+
 class _UnfitError(Exception):
     """An operation cannot be given to the model."""
 
@@ -397,7 +409,7 @@ def _adapter(
 
 
 def _operation(one: RecordedOperation, function: str, given: Any, output: Any) -> Operation:
-    return Operation(
+    return ForeignOperation(
         process=one.process,
         function=function,
         input=given,

@@ -115,7 +115,7 @@ def test_the_longest_order_that_a_model_allows_is_shown_and_drawn(
     assert [one["operation"] for one in outcome.data["named_operations"]] == [3]
     assert picture.read_text().startswith("<svg ")
     shown = call(capsys, "check", path, "--quiet").out
-    assert re.search(r"^ 1 +3  process 1 cas \[1, 2\] -> True +2$", shown, re.MULTILINE)
+    assert re.search(r"^ 1 +3  process 1 cas \[1 2\] -> true +2$", shown, re.MULTILINE)
 
 
 VALID_CAS = CAS.replace('"output": 1', '"output": 2')

@@ -17,12 +17,20 @@ class Keyword:
 
     name: str
 
+    def __repr__(self) -> str:
+        """Returns the text in EDN, for sentences."""
+        return to_edn(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
     """A symbol."""
 
     name: str
+
+    def __repr__(self) -> str:
+        """Returns the text in EDN, for sentences."""
+        return to_edn(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +39,10 @@ class Character:
 
     text: str
 
+    def __repr__(self) -> str:
+        """Returns the text in EDN, for sentences."""
+        return to_edn(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
@@ -38,6 +50,10 @@ class Tagged:
 
     tag: str
     value: Any
+
+    def __repr__(self) -> str:
+        """Returns the text in EDN, for sentences."""
+        return to_edn(self)
 
 
 class EdnMap(dict[Any, Any]):
@@ -48,6 +64,10 @@ class EdnMap(dict[Any, Any]):
     def __hash__(self) -> int:  # type: ignore[override]
         """Returns a hash that does not depend on the order of keys."""
         return hash(frozenset(self.items()))
+
+    def __repr__(self) -> str:
+        """Returns the text in EDN, for sentences."""
+        return to_edn(self)
 
 
 NAMED_CHARACTERS = {

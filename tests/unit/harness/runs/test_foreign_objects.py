@@ -225,6 +225,18 @@ def test_an_append_to_a_number_that_decides_nothing_is_no_reason_to_refuse_a_his
     assert judge(edn(text, APPEND_A, PUT_1, store("get", "k", "nil", '"ba"')))[0] == "invalid"
 
 
+def test_sentences_have_values_in_edn(judge):
+    value = '[:x #{sym} {:k 1/2} #inst "1985" "a" true nil]'
+    calls = [("write", value, "ok", value), ("read", "nil", "ok", ":other")]
+    _, judged = judge(edn(*calls), initial=0)
+    assert judged.verdict.reasons[0].startswith("process 1 read -> :other has no place in any")
+    ((_, _, text, state),) = judged.order
+    assert text == f"process 0 write {value} -> ok"
+    assert state == "[:x, {sym}, {:k: 1/2}, #inst \"1985\", 'a', true, nil]"
+    with pytest.raises(HistoryError, match=r"process 0 cas :x -> ok needs the input .*, not :x"):
+        judge(edn(("cas", ":x", "ok", ":x")), model="cas-register")
+
+
 def test_queues_and_sets(judge):
     queue = [("enqueue", "1", "ok", "1"), ("enqueue", "2", "ok", "2")]
     assert judge(edn(*queue, ("dequeue", "nil", "ok", "1")))[0] == "valid"
