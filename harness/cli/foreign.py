@@ -14,17 +14,24 @@ from results.text import plain
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from harness.history.foreign.read import ForeignHistory
+    from harness.history.foreign.read import ForeignHistory, Stated
 
 ORDER_SHOWN = 8
 """Operations of the longest order that are shown; `--json` has them all."""
 
 
-def _refuse_unfit(options: argparse.Namespace, path: Path, history: "ForeignHistory") -> None:
+def _refuse_unfit(
+    options: argparse.Namespace, path: Path, history: "ForeignHistory", stated: "Stated"
+) -> None:
     """Refuses options that mean nothing for what a file is about."""
-    from harness.history.foreign.read import Workload
+    from harness.history.foreign.read import Stated, Workload
+    from harness.runs.foreign_models import model_of
 
-    judged_as = history.declaration.model or history.workload
+    if history.log is None and stated != Stated():
+        raise UsageError(
+            f"acks, gaps, retries and log starts can be stated for logs only; {path} is judged as"
+            f" {model_of(history)}"
+        )
     for option, workload, what, judged in (
         ("promise", Workload.LIST_APPEND, "an isolation level", "list-append"),
         ("initial", Workload.MODEL, "an initial value", "models"),
@@ -32,7 +39,7 @@ def _refuse_unfit(options: argparse.Namespace, path: Path, history: "ForeignHist
     ):
         if getattr(options, option) is not None and history.workload != workload:
             raise UsageError(
-                f"{what} can be stated for {judged} only, and {path} is judged as {judged_as}; leave out"
+                f"{what} can be stated for {judged} only, and {path} is judged as {model_of(history)}; leave out"
                 f" --{option.replace('_', '-')}"
             )
 
@@ -68,21 +75,22 @@ def check_file(options: argparse.Namespace, path: Path, *, acks: int | None) -> 
     )
     if options.promise is not None:
         require_level(options.promise)
+    stated = Stated(
+        acks=acks,
+        sparse=options.sparse,
+        at_least_once=options.at_least_once,
+        compacted=options.compacted,
+        log_start_offset=options.log_start_offset,
+    )
     with StandardErrorProgress(quiet=options.quiet) as progress:
         progress.message(f"reading {path}")
         history = read_history(
             path,
             form=Format(options.format or Format.AUTO),
             model=options.model or "",
-            stated=Stated(
-                acks=acks,
-                sparse=options.sparse,
-                at_least_once=options.at_least_once,
-                compacted=options.compacted,
-                log_start_offset=options.log_start_offset,
-            ),
+            stated=stated,
         )
-        _refuse_unfit(options, path, history)
+        _refuse_unfit(options, path, history, stated)
         progress.message(f"judging {history.operation_count} operations")
         judged = judge_foreign(history, judge_options)
     summary = foreign_summary(history, judged)

@@ -110,7 +110,7 @@ def judge_model(history: ForeignHistory, options: ModelOptions) -> ForeignVerdic
             names its line.
     """
     recorded = history.operations
-    name = history.declaration.model or model_shown_by(history)
+    name = model_of(history)
     model = _model(name)
     if options.is_initial_stated:
         model = _with_initial(model, options.initial)
@@ -140,6 +140,18 @@ def judge_model(history: ForeignHistory, options: ModelOptions) -> ForeignVerdic
         order=_order(result, recorded, operations),
         picture=draw_failure(ordered, result.partitions[0]) if result.partitions else "",
     )
+
+
+def model_of(history: ForeignHistory) -> str:
+    """Returns the name of what judges a history: as it is stated, or as its functions and values show it.
+
+    Raises:
+        UsageError: The functions show no model.
+        HistoryError: A value is not of the model that the functions show; the sentence names its line.
+    """
+    if history.declaration.model:
+        return history.declaration.model
+    return model_shown_by(history) if history.workload == Workload.MODEL else str(history.workload)
 
 
 def _model(name: str) -> Model:

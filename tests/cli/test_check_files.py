@@ -427,9 +427,13 @@ def test_facts_about_logs_are_refused_for_other_objects(
         tmp_path / "register.edn",
         "{:process 0 :type :invoke :f :read :value nil}\n{:process 0 :type :ok :f :read :value 1}",
     )
-    sentence = refused(capsys, "check", path, "--model", "register", "--acks", "1", "--quiet")
-    assert sentence == (
-        f"acks, gaps, retries and log starts can be stated for logs only; {path} is judged as register"
+    for options in (("--model", "register", "--acks", "1"), ("--acks", "1"), ("--sparse",)):
+        assert refused(capsys, "check", path, "--quiet", *options) == (
+            f"acks, gaps, retries and log starts can be stated for logs only; {path} is judged as register"
+        )
+    assert refused(capsys, "check", path, "--quiet", "--promise", "serializable") == (
+        f"an isolation level can be stated for list-append only, and {path} is judged as register; leave out"
+        " --promise"
     )
 
 

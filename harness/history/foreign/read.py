@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from harness.errors import HistoryError, UsageError
+from harness.errors import HistoryError
 from harness.history.foreign import json_lines
 from harness.history.foreign.edn import read_forms
 from harness.history.foreign.events import (
@@ -139,10 +139,10 @@ def read_history(
         form: How it is written; `auto` finds out.
         model: What judges it ("log", "list-append", or the name of a model); empty if the file or its functions
             decide.
-        stated: What the user states about a log; it counts more than what the file declares.
+        stated: What the user states about a log; it counts more than what the file declares, and means nothing if
+            the history is about something else.
 
     Raises:
-        UsageError: Something is stated about a log, and the history is about something else.
         HistoryError: The file cannot be read, or is not a history; the sentence names file and line.
     """
     with open_source(path) as source:
@@ -151,11 +151,6 @@ def read_history(
             _read_json_lines(source, path, model, stated or Stated())
             if form == Format.JSONL
             else _read_events(source, path, form, model, stated or Stated())
-        )
-    if history.log is None and stated is not None and stated != Stated():
-        raise UsageError(
-            f"acks, gaps, retries and log starts can be stated for logs only; {path} is judged as"
-            f" {history.declaration.model or history.workload}"
         )
     if not history.operation_count and not history.not_clients:
         if form == Format.JEPSEN_LOG:
