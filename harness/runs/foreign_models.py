@@ -57,6 +57,13 @@ class Unstated(Enum):
 NOT_STATED = Unstated.INITIAL
 """Instead of an initial value that is not stated; nil is a value."""
 
+GUESSED_FIFO = ("queue", "keyed-queue")
+FIFO_ASSUMED = (
+    "nothing states the model, so a queue that is first in, first out is assumed; if it promises no order, name a"
+    " model of your own with --model (docs/how-to/check-a-system-that-is-not-a-log.md has one)"
+)
+"""Added to what is invalid as a queue that was guessed."""
+
 _WRITES = frozenset({"write", "put", "append", "enqueue"})
 """Functions whose result shows nothing about the state."""
 
@@ -131,6 +138,12 @@ def judge_model(history: ForeignHistory, options: ModelOptions) -> ForeignVerdic
             verdict = _doubted(verdict, loose, model, options)
         if verdict.validity == Validity.INVALID and isinstance(model, KeyValue):
             _refuse_meaningless_append(history, loose, model, options)
+        if (
+            verdict.validity == Validity.INVALID
+            and name in GUESSED_FIFO
+            and not history.declaration.model
+        ):
+            verdict = replace(verdict, reasons=(*verdict.reasons, FIFO_ASSUMED))
     if hides_order(recorded, error_ns):
         verdict = at_best_without_order(verdict)
     return ForeignVerdict(

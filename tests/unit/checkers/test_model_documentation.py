@@ -4,10 +4,12 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 from checkers.models import Operation, check_model, find_model
 from checkers.models.registry import MODELS
 from harness.contracts.verdict import Validity
+from tests.unit.checkers.model_operations import dequeue, enqueue
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/how-to/check-a-system-that-is-not-a-log.md").read_text(encoding="utf-8")
@@ -63,6 +65,24 @@ def test_the_model_of_the_example_accepts_a_correct_history(tmp_path: Path) -> N
         check_model([*history, call("b", "acquire", 5, 1, "ok")], model).validity
         == Validity.INVALID
     )
+
+
+def test_the_queue_without_order_accepts_any_order_and_no_value_twice() -> None:
+    names: dict[str, Any] = {}
+    code = block("    # unordered_queue.py", "With this file")
+    exec(compile(code, "page", "exec"), names)  # the project's own page
+
+    def validity(*outputs: str | None, unknown: int = 0) -> Validity:
+        history = [enqueue("a", 1, 2), enqueue("b", 3, 4)]
+        history += [dequeue(None, 5, None) for _ in range(unknown)]
+        history += [dequeue(one, 6 + 2 * at, 7 + 2 * at) for at, one in enumerate(outputs)]
+        return check_model(history, names["UNORDERED_QUEUE"]).validity
+
+    assert validity("b", "a", None) == Validity.VALID
+    assert validity("b", "b") == validity("b", None) == validity("c") == Validity.INVALID
+    assert validity("b", None, unknown=1) == Validity.VALID
+    assert validity(None, unknown=1) == Validity.INVALID
+    assert validity(None, unknown=2) == Validity.VALID
 
 
 def test_the_first_example_is_invalid_and_every_model_is_listed() -> None:

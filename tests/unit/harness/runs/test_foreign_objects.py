@@ -9,7 +9,7 @@ from harness.errors import HistoryError, UsageError
 from harness.history.foreign.read import Format, read_history
 from harness.runs.foreign import JudgeOptions, judge_foreign
 from harness.runs.foreign_clocks import NO_ORDER
-from harness.runs.foreign_models import INITIAL_VALUES_MAX, NOT_STATED, ModelOptions
+from harness.runs.foreign_models import FIFO_ASSUMED, INITIAL_VALUES_MAX, NOT_STATED, ModelOptions
 
 
 def edn(*calls):
@@ -246,6 +246,16 @@ def test_queues_and_sets(judge):
     assert judge(edn(*added, ("read", "nil", "ok", "#{1}")))[0] == "valid"
     validity, judged = judge(edn(*added, ("read", "nil", "ok", "#{1 2}")))
     assert (validity, judged.model) == ("invalid", "set")
+
+
+def test_a_queue_that_was_guessed_may_be_one_without_order(judge):
+    calls = [("enqueue", "1", "ok", "1"), ("enqueue", "2", "ok", "2")]
+    _, judged = judge(edn(*calls, ("dequeue", "nil", "ok", "2")))
+    assert judged.verdict.reasons[-1] == FIFO_ASSUMED
+    _, judged = judge(edn(*calls, ("dequeue", "nil", "ok", "2")), model="queue")
+    assert FIFO_ASSUMED not in judged.verdict.reasons
+    _, judged = judge(edn(*calls, ("dequeue", "nil", "ok", "1")))
+    assert judged.verdict.reasons == ()
 
 
 A_QUEUE_PER_KEY = [
