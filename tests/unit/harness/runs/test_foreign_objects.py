@@ -515,7 +515,7 @@ def test_other_transactions_are_refused_with_their_line(judge, micro, problem):
     [
         (
             ["[:append :x 1]", "[:append :x 1]"],
-            "line 3: 1 is appended to :x, as on line 1; a value",
+            "line 3: 1 is appended to :x, as on line 1; append each",
         ),
         (['[:append :x 1] [:append :x "b"] [:append :x "b"]'], 'line 1: "b" is appended to :x, as'),
         (["[:append :x 1]", "[:append :y 1] [:append :x 2]", '[:append :x "1"]'], ""),
