@@ -12,7 +12,7 @@ import numpy as np
 from checkers.kernels.columns import Columns
 from checkers.kernels.facts import Facts
 from checkers.kernels.findings import Finding, finding, joined
-from checkers.kernels.history import I64, OK_AT, PartitionHistory
+from checkers.kernels.history import I64, OK_AT, Bools, PartitionHistory
 
 
 def check_producer_order(history: PartitionHistory, facts: Facts) -> list[Finding]:
@@ -26,7 +26,8 @@ def check_producer_order(history: PartitionHistory, facts: Facts) -> list[Findin
     sent. If both were in flight at the same time, a retry or a change of the leader may swap them, unless the
     producer is idempotent (`checkers.kernels.producer_sessions`); this is `reordered-send`, which is found
     between acknowledged appends only. One process has one clock, so its operations are in order whatever the
-    difference between two clocks is.
+    difference between two clocks is. A process calls one operation at a time, except for the records of one
+    batch. So an append that begins at the very time at which the previous one was acknowledged was sent after it.
 
     Args:
         history: One partition.
@@ -44,7 +45,7 @@ def check_producer_order(history: PartitionHistory, facts: Facts) -> list[Findin
     only_weak = weak.take(np.flatnonzero(~np.isin(weak.later, strong.later)))
     findings = []
     for swaps, is_weak in ((strong, False), (only_weak, True)):
-        after = history.append_res[swaps.earlier] < history.append_inv[swaps.later]
+        after = _is_after(history, swaps)
         acked = history.append_status[swaps.later] == OK_AT
         for identifier, rows in (("nonmonotonic-send", after), ("reordered-send", ~after & acked)):
             if rows.any():
@@ -68,6 +69,15 @@ class Swaps(Columns):
     later: I64
     earlier_offset: I64
     later_offset: I64
+
+
+def _is_after(history: PartitionHistory, swaps: Swaps) -> Bools:
+    """Returns which later appends were sent after the earlier one was acknowledged."""
+    ended, began = history.append_res[swaps.earlier], history.append_inv[swaps.later]
+    # Records of one batch begin at one time, which is also that of the acknowledgement if the clock is coarse.
+    is_tie = (ended == began) & (history.append_inv[swaps.earlier] < began)
+    is_after: Bools = (ended < began) | is_tie
+    return is_after
 
 
 def _swapped(identifier: str, history: PartitionHistory, swaps: Swaps, *, is_weak: bool) -> Finding:

@@ -40,7 +40,7 @@ class Foresight:
         """Sorts the overwrites by the level at which they are invoked."""
         prepared = self.prepared
         for place, signature in enumerate(prepared.signature_of):
-            if not prepared.is_overwrite[place]:
+            if not prepared.replaces[place]:
                 continue
             if prepared.operations[place].outcome == INFO:
                 self.infos.add(signature)
@@ -87,7 +87,7 @@ class Foresight:
         level = self.prepared.levels[number]
         mask = 0
         for signature, members in level.mutators:
-            if members[0][0] & level.overwrite_mask and self.leads_to(signature, observer):
+            if self.prepared.replaces[members[0][1]] and self.leads_to(signature, observer):
                 for bit, _ in members:
                     mask |= bit
         return mask

@@ -20,7 +20,8 @@ class Operation:
     """What one process called, what it was told, and when.
 
     Attributes:
-        process: Who called; only used to draw lanes, and by models that do not define `signature`.
+        process: Who called. A process calls one operation at a time: what it invokes at the very time at which an
+            operation of it completes comes after that one.
         function: What was called, for example "read". The model defines the functions.
         input: The arguments, as the model defines them.
         output: The result of an `ok` operation. Models never look at the output of the others.
@@ -30,8 +31,8 @@ class Operation:
             nothing. "info": it may have taken effect, may do so at any later time, or may never do so.
 
     Units:
-        Nanoseconds on one clock. Two operations are concurrent unless one completed strictly before the other
-        began.
+        Nanoseconds on one clock. Two operations of different processes are concurrent unless one completed
+        strictly before the other began.
     """
 
     process: int | str

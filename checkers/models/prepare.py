@@ -4,16 +4,20 @@ The search goes from completion to completion. Everything that it needs at one c
 operation completes, which ones are pending at that instant, and which of them are worth trying. Pending `ok`
 operations have a *slot*, a bit that is free again after the completion, so that masks stay as small as the
 concurrency. `info` operations never complete and have a bit of their own in another mask.
+
+Operations in `Order.pairs` have an order that their intervals do not show, so each of them is interchangeable with
+no other one, and none counts as an overwrite.
 """
 
 import heapq
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from checkers.models.calls import call, hashable
 from checkers.models.model import Canonical, Model, Observing, Overwriting
 from checkers.models.operation import INFO, Operation
+from checkers.models.order import Event, order_in_time
 from checkers.models.values import frozen
 
 
@@ -66,8 +70,13 @@ class Prepared:
         info_classes: The `info` operations.
         signature_of: Signature of every operation, as a number.
         samples: One operation for every signature.
-        is_overwrite: Whether each operation replaces the whole state.
+        is_overwrite: Whether each operation replaces the whole state and is in no pair of `Order.pairs`.
+        replaces: Whether each operation replaces the whole state.
         arrival: For every operation, the first level at which it is pending.
+        waiting: By level, the operations of `Order.pairs` that others of their process come before, with the slots
+            of those others. A level without such operations is missing.
+        stricter: The same operations in a stricter order, if any are waiting: a linearization of these is one of
+            the operations, and it is found sooner, but there may be none.
     """
 
     operations: tuple[Operation, ...]
@@ -76,33 +85,44 @@ class Prepared:
     signature_of: tuple[int, ...]
     samples: tuple[Operation, ...]
     is_overwrite: tuple[bool, ...]
+    replaces: tuple[bool, ...]
     arrival: tuple[int, ...]
+    waiting: Mapping[int, Mapping[int, int]]
+    stricter: "Prepared | None"
 
 
-def prepare(model: Model, operations: Sequence[Operation]) -> Prepared:
-    """Arranges the operations of one object."""
+def prepare(model: Model, operations: Sequence[Operation], *, is_strict: bool = False) -> Prepared:
+    """Arranges the operations of one object, in the stricter order of `order_in_time` if that is requested."""
+    order = order_in_time(operations, is_strict=is_strict)
+    paired = {place for pair in order.pairs for place in pair}
     numbers: dict[Hashable, int] = {}
     samples: list[Operation] = []
     signature_of: list[int] = []
-    for operation in operations:
-        signature = _signature(model, operation, len(signature_of))
+    for place, operation in enumerate(operations):
+        signature = _signature(model, operation, place)
+        if place in paired:
+            signature = ("paired", place, signature)
         if signature not in numbers:
             numbers[signature] = len(numbers)
             samples.append(operation)
         signature_of.append(numbers[signature])
-    overwrites = [
+    replaces = [
         isinstance(model, Overwriting) and bool(call(model, operation, model.is_overwrite))
         for operation in operations
     ]
-    levels, arrival = _levels(model, operations, signature_of, overwrites)
+    overwrites = [is_one and place not in paired for place, is_one in enumerate(replaces)]
+    levels, arrival = _levels(model, operations, signature_of, overwrites, order.events)
     return Prepared(
         operations=tuple(operations),
         levels=levels,
-        info_classes=_info_classes(operations, signature_of, overwrites),
+        info_classes=_info_classes(operations, signature_of, overwrites, order.events),
         signature_of=tuple(signature_of),
         samples=tuple(samples),
         is_overwrite=tuple(overwrites),
+        replaces=tuple(replaces),
         arrival=arrival,
+        waiting=_waiting(levels, arrival, order.pairs),
+        stricter=prepare(model, operations, is_strict=True) if order.pairs else None,
     )
 
 
@@ -125,10 +145,12 @@ def _signature(model: Model, operation: Operation, position: int) -> Hashable:
 
 
 def _info_classes(
-    operations: Sequence[Operation], signature_of: Sequence[int], overwrites: Sequence[bool]
+    operations: Sequence[Operation],
+    signature_of: Sequence[int],
+    overwrites: Sequence[bool],
+    events: Sequence[Event],
 ) -> tuple[InfoClass, ...]:
-    infos = [place for place, operation in enumerate(operations) if operation.outcome == INFO]
-    infos.sort(key=lambda place: (operations[place].invoked_ns, place))
+    infos = [place for _, place in events if operations[place].outcome == INFO]
     bits = sorted((signature_of[place], bit, place) for bit, place in enumerate(infos))
     classes = []
     for signature, members in groupby(bits, key=lambda one: one[0]):
@@ -142,6 +164,7 @@ def _levels(
     operations: Sequence[Operation],
     signature_of: Sequence[int],
     overwrites: Sequence[bool],
+    events: Sequence[Event],
 ) -> tuple[tuple[Level, ...], tuple[int, ...]]:
     levels: list[Level] = []
     arrival = [0] * len(operations)
@@ -151,8 +174,9 @@ def _levels(
     observers = {
         place for place, operation in enumerate(operations) if is_observer(model, operation)
     }
-    rank = {place: rank for rank, place in enumerate(_completions(operations))}
-    for is_completion, place in _events(operations):
+    ending = [place for is_completion, place in events if is_completion]
+    rank = {place: rank for rank, place in enumerate(ending)}
+    for is_completion, place in events:
         if not is_completion:
             arrival[place] = len(levels)
             if operations[place].outcome == INFO:
@@ -183,16 +207,16 @@ def _levels(
     return tuple(levels), tuple(arrival)
 
 
-def _completions(operations: Sequence[Operation]) -> list[int]:
-    return [place for is_completion, place in _events(operations) if is_completion]
-
-
-def _events(operations: Sequence[Operation]) -> list[tuple[bool, int]]:
-    """Returns invocations and completions in the order of time, invocations first where times are equal."""
-    events = []
-    for place, operation in enumerate(operations):
-        events.append((operation.invoked_ns, False, place))
-        if operation.outcome != INFO:
-            assert operation.completed_ns is not None
-            events.append((operation.completed_ns, True, place))
-    return [(is_completion, place) for _, is_completion, place in sorted(events)]
+def _waiting(
+    levels: Sequence[Level], arrival: Sequence[int], pairs: Sequence[tuple[int, int]]
+) -> dict[int, dict[int, int]]:
+    if not pairs:
+        return {}
+    completion = {level.target: (number, level.target_bit) for number, level in enumerate(levels)}
+    waiting: dict[int, dict[int, int]] = {}
+    for first, second in pairs:
+        last, bit = completion[first]
+        for number in range(arrival[second], last + 1):
+            at = waiting.setdefault(number, {})
+            at[second] = at.get(second, 0) | bit
+    return waiting

@@ -1,6 +1,6 @@
 """Decides histories of a queue without a search.
 
-Ranks replace times: invocations and completions in the order of time, invocations first where times are equal. Let
+Ranks replace times: the places of invocations and completions in `checkers.models.order`. Let
 `[a, b]` be the ranks of the enqueue of a value and `[c, d]` those of its dequeue. Ranks that do not exist are
 infinite: `b` and `d` of `info` operations, `c` and `d` of a value that stays in the queue. If no value is enqueued
 twice, and it is known which value every dequeue removed, the history is linearizable exactly if
@@ -17,6 +17,9 @@ removed exactly if, for every rank, at least as many `info` dequeues were invoke
 then. At an instant without values, at least as many must have been invoked as staying values were enqueued before
 it. Nothing else has to be tested: a value that was enqueued earlier never has a later limit, so that the values
 enqueued before the instant are among those that have a limit by any later limit.
+
+If operations have an order that ranks do not show (`Order.pairs`), a stricter order shows that a history is
+linearizable, and one without the pairs that it is not. Otherwise the procedure does not apply.
 
 Equal values are told apart by pairing their enqueues with their dequeues. If a pairing is linearizable, so is the
 history. It is the only one that matters if equal operations never lie within one another (exchanging two of them
@@ -36,6 +39,7 @@ import numpy.typing as npt
 
 from checkers.models.model import Decision
 from checkers.models.operation import INFO, Operation
+from checkers.models.order import Event, order_in_time
 from checkers.models.queue_search import QueueSearch
 from checkers.models.values import frozen
 
@@ -80,7 +84,17 @@ class Case:
 
 def decide_queue(operations: Sequence[Operation]) -> Decision | None:
     """Decides whether operations of one queue are linearizable; None if this procedure does not apply to them."""
-    begins, ends, infinite = _ranks(operations)
+    order = order_in_time(operations)
+    decision = _decide(operations, order.events)
+    if not order.pairs or (decision is not None and not decision.is_valid):
+        return decision
+    # Ranks leave out the order of the pairs. What is linearizable in a stricter order is so with it, too.
+    strict = _decide(operations, order_in_time(operations, is_strict=True).events)
+    return strict if strict is not None and strict.is_valid else None
+
+
+def _decide(operations: Sequence[Operation], events: Sequence[Event]) -> Decision | None:
+    begins, ends, infinite = _ranks(events, len(operations))
     decision = _impossible(operations, begins, ends)
     if decision is not None:
         return decision
@@ -235,16 +249,10 @@ def _case(
     )
 
 
-def _ranks(operations: Sequence[Operation]) -> tuple[list[int], list[int], int]:
-    events = []
-    for place, one in enumerate(operations):
-        events.append((one.invoked_ns, 0, place))
-        if one.outcome != INFO:
-            assert one.completed_ns is not None
-            events.append((one.completed_ns, 1, place))
+def _ranks(events: Sequence[Event], count: int) -> tuple[list[int], list[int], int]:
     infinite = len(events)
-    begins, ends = [0] * len(operations), [infinite] * len(operations)
-    for rank, (_, is_completion, place) in enumerate(sorted(events)):
+    begins, ends = [0] * count, [infinite] * count
+    for rank, (is_completion, place) in enumerate(events):
         (ends if is_completion else begins)[place] = rank
     return begins, ends, infinite
 

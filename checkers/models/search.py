@@ -23,6 +23,10 @@ differs otherwise only in operations that it has deferred. A dominated configura
 text that can only grow, and does not begin like what was read later). Such a configuration is dropped, unless an
 overwrite that can still take effect leads there.
 
+**Order within a process.** Intervals do not show the order of two operations of one process if the one begins at
+the time at which the other completes, and another process has such operations at the same time. The second one
+waits until the first one is linearized. A linearization in a stricter order, which intervals show, is tried first.
+
 Configurations are visited in the order of how far they came and, at one completion, of how few operations were
 linearized without being forced. The order is fixed, so that the result depends on nothing but the operations and
 the limits.
@@ -40,12 +44,15 @@ from typing import NamedTuple
 from checkers.models.calls import foresee, initial_state, step
 from checkers.models.foresight import Foresight
 from checkers.models.model import CanReach, Foreseeing, Model
-from checkers.models.needs import Needs
+from checkers.models.needs import Infos, Needs
 from checkers.models.prepare import Level, Prepared
 from harness.errors import UsageError
 
 PARTIAL_MAX = 5
 """How many of the longest partial linearizations are kept."""
+
+STRICTER_CONFIGURATIONS = 4_000
+"""How long a linearization is looked for in a stricter order first."""
 
 CLOCK_EVERY = 128
 """How many configurations are visited between two looks at the clock; about a millisecond."""
@@ -167,6 +174,10 @@ class Search:
         After the last case the next call continues where this one stopped.
         """
         done = None
+        if not self.states and self.prepared.stricter is not None:
+            found = self._in_stricter_order(self.prepared.stricter, budget)
+            if found.is_linearizable:
+                return found
         if not self.states:
             self.transitions = [{} for _ in self.prepared.samples]
             first = self._number(initial_state(self.model))
@@ -186,6 +197,17 @@ class Search:
         return Found(
             is_linearizable=True, level=len(self.prepared.levels), orders=(self._order(done.last),)
         )
+
+    def _in_stricter_order(self, stricter: Prepared, budget: Budget) -> Found:
+        search = Search(self.model, stricter, uses_foresight=self.uses_foresight)
+        limits = [STRICTER_CONFIGURATIONS, budget.configurations_max]
+        part = Budget(
+            configurations_max=min(limit for limit in limits if limit is not None),
+            deadline_s=budget.deadline_s,
+        )
+        found = search.run(part)
+        self.configurations += search.configurations
+        return found
 
     def _push(self, reached: Configuration) -> Configuration | None:
         """Goes on from a configuration as far as nothing has to be decided; returns it if that is the end."""
@@ -218,6 +240,8 @@ class Search:
             return self._push(_passed(level, configuration))
         if level.target_bit & level.observer_mask:
             return None
+        if self._is_early(configuration.level, configuration.done, level.target):
+            return None
         signature = self.prepared.signature_of[level.target]
         return self._linearize(level, configuration, signature, level.target_bit, level.target)
 
@@ -235,6 +259,8 @@ class Search:
                     continue  # it was tried at once
             elif not group.noticed_now & pending:
                 continue  # unseen, see `Needs`
+            if self._is_early(configuration.level, configuration.done, position):
+                continue
             end = self._linearize(level, configuration, group.signature, bit, position)
             if end is not None:
                 return end
@@ -242,12 +268,19 @@ class Search:
             # An alike operation that must complete sooner is used first.
             if info.alike_slots & usable or not info.noticed_now & pending:
                 continue
-            for bit, position in info.members:
-                if not bit & configuration.used:
-                    end = self._use_info(level, configuration, info.signature, bit, position)
-                    if end is not None:
-                        return end
-                    break
+            end = self._use_first(level, configuration, info)
+            if end is not None:
+                return end
+        return None
+
+    def _use_first(
+        self, level: Level, configuration: Configuration, info: Infos
+    ) -> Configuration | None:
+        """Uses the first of some alike `info` operations that is left."""
+        for bit, position in info.members:
+            is_early = self._is_early(configuration.level, configuration.done, position)
+            if not bit & configuration.used and not is_early:
+                return self._use_info(level, configuration, info.signature, bit, position)
         return None
 
     def _linearize(
@@ -305,12 +338,24 @@ class Search:
         new = legal & ~configuration.done
         if not new:
             return configuration
-        last = configuration.last
-        for bit, _, position in level.observers:
-            if bit & new:
-                length = last.length + 1 if last else 1
-                last = Step(last, position, configuration.state, configuration.level, False, length)
-        return configuration._replace(done=configuration.done | new, last=last)
+        last, done = configuration.last, configuration.done
+        is_any = True
+        while is_any:
+            is_any = False
+            for bit, _, position in level.observers:
+                if bit & new & ~done and not self._is_early(configuration.level, done, position):
+                    length = last.length + 1 if last else 1
+                    state = configuration.state
+                    last = Step(last, position, state, configuration.level, False, length)
+                    done |= bit
+                    # Another observer of the same process may wait for this one.
+                    is_any = configuration.level in self.prepared.waiting
+        return configuration._replace(done=done, last=last)
+
+    def _is_early(self, level: int, done: int, position: int) -> bool:
+        """Returns whether another operation of the same process has to take effect before this one."""
+        waiting = self.prepared.waiting.get(level)
+        return waiting is not None and bool(waiting.get(position, 0) & ~done)
 
     def _is_promising(self, level: Level, configuration: Configuration) -> bool:
         """Returns whether the results of the pending observers, and of the next one, are within reach."""

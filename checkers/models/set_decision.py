@@ -12,6 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from checkers.models.model import Decision
 from checkers.models.operation import INFO, Operation
+from checkers.models.order import order_in_time
 from checkers.models.values import frozen
 
 EDGES_MAX = 3_000_000
@@ -100,17 +101,15 @@ def _decide(
 
 
 def _real_time(operations: Sequence[Operation], places: set[int]) -> Iterator[tuple[Node, Node]]:
-    """Yields edges that order two operations if one completed before the other was invoked."""
-    events = []
-    for place in places:
-        one = operations[place]
-        events.append((one.invoked_ns, 0, place))
-        if one.outcome != INFO:
-            events.append((one.completed_ns or 0, 1, place))
-    for index, (_, is_completion, place) in enumerate(sorted(events)):
-        instant, operation = ("instant", index), ("operation", place)
+    """Yields edges that order two operations if one comes before the other in time."""
+    ordered = sorted(places)
+    order = order_in_time([operations[place] for place in ordered])
+    for index, (is_completion, number) in enumerate(order.events):
+        instant, operation = ("instant", index), ("operation", ordered[number])
         yield ("instant", index - 1), instant
         yield (operation, instant) if is_completion else (instant, operation)
+    for first, second in order.pairs:
+        yield ("operation", ordered[first]), ("operation", ordered[second])
 
 
 def _sentence(operations: Sequence[Operation], cycle: Sequence[int]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Hashable, Sequence
 from checkers.models.calls import initial_state, step
 from checkers.models.model import Model
 from checkers.models.operation import OK, Operation
+from checkers.models.order import comes_first
 
 
 def objection_to_order(
@@ -24,6 +25,7 @@ def objection_to_order(
         return "an ok operation does not take effect"
     state: Hashable = initial_state(model)
     latest_invocation_ns: int | None = None
+    begun: dict[tuple[int | str, int], list[Operation]] = {}
     for position, expected in order:
         operation = operations[position]
         after = step(model, state, operation)
@@ -32,9 +34,13 @@ def objection_to_order(
         state = after
         if latest_invocation_ns is None or operation.invoked_ns > latest_invocation_ns:
             latest_invocation_ns = operation.invoked_ns
+        begun.setdefault((operation.process, operation.invoked_ns), []).append(operation)
         if operation.outcome != OK:
             continue
         assert operation.completed_ns is not None
         if operation.completed_ns < latest_invocation_ns:
             return f"{operation.text()!r} takes effect after an operation that was invoked later"
+        following = begun.get((operation.process, operation.completed_ns), ())
+        if any(comes_first(operation, one) for one in following if one is not operation):
+            return f"{operation.text()!r} takes effect after the next operation of its process"
     return ""

@@ -19,7 +19,7 @@ has is bad input: the history does not show which of the two took effect. For `a
 false are the result: whether it changed the set.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -202,17 +202,26 @@ def _ending_later(
     """
     if not error_ns:
         return list(operations)
-    begun: dict[int | str, list[int]] = {}
-    for one in sorted(operations, key=lambda one: one.invoked_ns):
-        begun.setdefault(one.process, []).append(one.invoked_ns)
+    begun: dict[int | str, list[tuple[int, int]]] = {}
+    for one in operations:
+        # Without an end it is not known whether an operation ended at once.
+        ends_ns = one.invoked_ns if one.completed_ns is None else one.completed_ns
+        begun.setdefault(one.process, []).append((one.invoked_ns, ends_ns))
+    for mine in begun.values():
+        mine.sort()
     later = []
     for one in operations:
         if one.completed_ns is not None:
             end_ns = one.completed_ns + error_ns
             mine = begun[one.process]
-            following = bisect_right(mine, one.completed_ns)
+            at = one.completed_ns, one.completed_ns
+            # Two that begin and end at one time are in an order that is not known.
+            following = (bisect_left if one.invoked_ns < one.completed_ns else bisect_right)(
+                mine, at
+            )
             if in_order and following < len(mine):
-                end_ns = min(end_ns, mine[following] - 1)
+                # The models keep the order of a process in which one operation begins as another one ends.
+                end_ns = min(end_ns, mine[following][0])
             one = replace(one, completed_ns=end_ns)
         later.append(one)
     return later

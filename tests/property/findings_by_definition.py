@@ -336,7 +336,8 @@ class Definitions:
         for pairs, is_weak in ((strong, False), (weak, True)):
             for earlier, offset, later, later_offset in pairs:
                 before, after = self.appends[earlier], self.appends[later]
-                if _done(before) < after.inv:
+                # One process calls one operation at a time; only records of one batch begin together.
+                if _done(before) < after.inv or before.inv < _done(before) == after.inv:
                     identifier = "nonmonotonic-send"
                 elif later in self.acked:
                     identifier = "reordered-send"

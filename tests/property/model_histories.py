@@ -114,7 +114,11 @@ def is_linearizable(name: str, operations: list[Operation]) -> bool:
     def precedes(first: Operation, second: Operation) -> bool:
         if first.outcome == "info":
             return False
-        return first.completed_ns < second.invoked_ns
+        if first.completed_ns != second.invoked_ns or first.process != second.process:
+            return first.completed_ns < second.invoked_ns
+        # A process calls one operation at a time; the order of two calls without a length is not known.
+        ends_ns = second.invoked_ns if second.completed_ns is None else second.completed_ns
+        return first.invoked_ns < second.invoked_ns or second.invoked_ns < ends_ns
 
     def orders(chosen: list[Operation], left: list[Operation]) -> Iterator[list[Operation]]:
         if all(one.outcome == "info" for one in left):
@@ -209,6 +213,61 @@ def small_history(rng: random.Random, name: str) -> list[Operation]:
             replace(one, input=as_numbers(one.input), output=as_numbers(one.output))
             for one in history
         ]
+    history = in_few_processes(rng, history)
+    rng.shuffle(history)
+    return history
+
+
+def in_few_processes(rng: random.Random, history: list[Operation]) -> list[Operation]:
+    """Returns the operations with processes that call one at a time, often when the last one ended."""
+    share = rng.choice((0.0, 0.5, 1.0))
+    free_at: dict[int, int | None] = {}
+    changed = list(history)
+    for place in sorted(range(len(history)), key=lambda place: history[place].invoked_ns):
+        one = history[place]
+        free = [
+            process for process, at in free_at.items() if at is not None and at <= one.invoked_ns
+        ]
+        process = rng.choice(free) if free and rng.random() < share else len(free_at)
+        # After an operation without an end, its process may call the next one at once, or never.
+        free_at[process] = one.completed_ns
+        if one.completed_ns is None and rng.random() < 0.3:
+            free_at[process] = one.invoked_ns
+        changed[place] = replace(one, process=process)
+    return changed
+
+
+def back_to_back_history(rng: random.Random, name: str) -> list[Operation]:
+    """Returns up to seven operations of two or three processes, most of which begin as the last one ended.
+
+    Often several processes end one operation and begin the next one at the same time.
+    """
+    domain = rng.choice((2, 3, 20))
+    calls = []
+    for process in range(rng.choice((2, 2, 3))):
+        now = rng.choice((0, 0, 1))
+        for _ in range(rng.randint(1, 3)):
+            if len(calls) == 7:
+                break
+            function, given = random_call(rng, name, lambda: rng.randrange(domain))
+            begin, end = now, now + rng.choice((0, 1, 1, 1, 2))
+            outcome = rng.choices(("ok", "info"), (88, 12))[0]
+            one = Operation(
+                process=process,
+                function=function,
+                input=given,
+                invoked_ns=begin,
+                completed_ns=None if outcome == "info" and rng.random() < 0.5 else end,
+                outcome=outcome,
+            )
+            at = rng.uniform(begin, end) * 0.999 + len(calls) / 10_000
+            if outcome == "info":
+                at = rng.choice((at, at + rng.randrange(4), float("inf")))
+            calls.append((one, at))
+            now = end + rng.choice((0, 0, 0, 0, 1))
+    history = executed(name, calls)
+    for _ in range(rng.choice((0, 1, 1, 2))):
+        history = corrupted(rng, name, history)
     rng.shuffle(history)
     return history
 
@@ -241,7 +300,7 @@ def queue_history(rng: random.Random) -> list[Operation]:
         rng.shuffle(instants)
         pairs = [sorted(instants[2 * one : 2 * one + 2]) for one in range(len(calls))]
         begins, ends = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    return [
+    history = [
         Operation(
             process=place,
             function=function,
@@ -253,6 +312,7 @@ def queue_history(rng: random.Random) -> list[Operation]:
         )
         for place, (function, value, output, outcome) in enumerate(calls)
     ]
+    return in_few_processes(rng, history)
 
 
 def equal_values_history(rng: random.Random) -> list[Operation]:
@@ -279,7 +339,7 @@ def equal_values_history(rng: random.Random) -> list[Operation]:
     history = executed("queue", calls)
     for _ in range(rng.choice((0, 1, 1, 2, 3))):
         history = corrupted(rng, "queue", history)
-    return history
+    return in_few_processes(rng, history)
 
 
 def corrupted(rng: random.Random, name: str, history: list[Operation]) -> list[Operation]:

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 import pytest
 
 from checkers.models import Decision, Model, Operation, check_model, find_model
+from checkers.models.order import order_in_time
 from checkers.models.prepare import prepare
 from checkers.models.queue_decision import decide_queue
 from checkers.models.search import Budget, Search
 from harness.contracts.verdict import Validity
 from tests.property.model_brute_force import NAMES, disagreement
 from tests.property.model_histories import (
+    back_to_back_history,
     corrupted,
     equal_values_history,
     is_linearizable,
@@ -36,6 +38,44 @@ def test_small_histories_get_the_verdict_of_exhaustive_search(chunk: int) -> Non
         verdicts.append(expected)
     assert verdicts.count(True) > CHUNK // 5
     assert verdicts.count(False) > CHUNK // 5
+
+
+def objects_of(name: str, history: list[Operation]) -> list[list[Operation]]:
+    """Returns the operations by key or element, if each of them is an object of its own."""
+    if name == "key-value":
+        keys = [one.input if one.function == "get" else one.input[0] for one in history]
+    elif name == "set" and all(one.function != "read" for one in history):
+        keys = [one.input for one in history]
+    else:
+        return [history]
+    return [
+        [one for one, its in zip(history, keys, strict=True) if its == key] for key in set(keys)
+    ]
+
+
+@pytest.mark.parametrize(
+    "chunk", [0, *(pytest.param(chunk, marks=pytest.mark.long) for chunk in range(1, 20))]
+)
+def test_operations_of_one_process_that_touch_keep_their_order(chunk: int) -> None:
+    """By definition, and whether one process touches at an instant or several do.
+
+    Objects are judged alone. If several processes touch at one instant, each object may be linearizable although
+    all of them together are not.
+    """
+    seen = set()
+    for number in range(chunk * 1000, (chunk + 1) * 1000):
+        name = NAMES[number % len(NAMES)]
+        history = back_to_back_history(random.Random(f"back-to-back/{number}"), name)
+        expected = all(is_linearizable(name, one) for one in objects_of(name, history))
+        result = check_model(history, find_model(name), time_limit_s=None)
+        assert result.validity != Validity.UNKNOWN
+        assert (result.validity == Validity.VALID) == expected, f"history {number}: {history}"
+        alone = [replace(one, process=place) for place, one in enumerate(history)]
+        rests_on_touching = not expected and is_linearizable(name, alone)
+        assert expected or not is_linearizable(name, history)
+        seen.add((name, bool(order_in_time(history).pairs), rests_on_touching))
+    assert {case[1:] for case in seen} == {(a, b) for a in (False, True) for b in (False, True)}
+    assert {name for name, _, rests_on_touching in seen if rests_on_touching} == set(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +103,9 @@ def test_queues_of_equal_values_get_the_verdict_of_the_search(chunk: int) -> Non
     for number in range(chunk * 400, (chunk + 1) * 400):
         history = equal_values_history(random.Random(f"equal/{number}"))
         decision = decide_queue(history)
-        assert decision is not None
+        if decision is None:
+            assert order_in_time(history).pairs
+            continue
         found = Search(queue, prepare(queue, history)).run(Budget(configurations_max=3_000))
         if found.is_linearizable is not None:
             assert decision.is_valid == found.is_linearizable, f"history {number}: {history}"
@@ -109,7 +151,19 @@ def medium_history(rng: random.Random, name: str) -> list[Operation]:
     )
     for _ in range(rng.randint(0, 2)):
         history = corrupted(rng, name, history)
-    return history
+    return coarse(history, rng.choice((1, 200_000, 500_000)))
+
+
+def coarse(history: list[Operation], tick_ns: int) -> list[Operation]:
+    """Returns operations as a clock that moves in ticks records them; then many of one process touch."""
+    return [
+        replace(
+            one,
+            invoked_ns=one.invoked_ns // tick_ns,
+            completed_ns=None if one.completed_ns is None else one.completed_ns // tick_ns,
+        )
+        for one in history
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -161,9 +215,11 @@ def test_the_order_of_rows_and_the_unit_of_time_change_no_verdict(name: str) -> 
 def test_large_linearizable_histories_are_valid_within_a_deterministic_limit(
     name: str, domain: int | None
 ) -> None:
-    for number in range(3):
-        rng = random.Random(f"large/{name}/{number}")
-        history = large_history(rng, name, domain=domain, keys=5)
+    for number in range(6):
+        rng = random.Random(f"large/{name}/{number % 3}")
+        processes, tick_ns = (25, 1) if number < 3 else (10, 200_000)
+        history = large_history(rng, name, domain=domain, keys=5, processes=processes)
+        history = coarse(history, tick_ns)
         result = check_model(
             history, find_model(name), time_limit_s=None, configurations_max=30_000
         )

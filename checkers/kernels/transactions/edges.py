@@ -135,13 +135,22 @@ def _distinct(edges: Edges, count: int) -> Edges:
 def _process_edges(t: Transactions, is_node: Bools) -> Edges:
     """Returns the dependency of each transaction on the last one that its process completed before."""
     rows = np.flatnonzero(is_node)
-    order = rows[np.lexsort((rows, t.invoked_ns[rows], t.process[rows]))]
+    order = rows[np.lexsort((rows, t.completed_ns[rows], t.invoked_ns[rows], t.process[rows]))]
     is_done = t.outcome[order] == COMMITTED
+    if not len(order):
+        return edges_of(PROCESS, order, order, key=order, before=order)
+    # Those of a process that begin and end at one and the same time are in an order that is not known.
+    times = np.stack((t.process[order], t.invoked_ns[order], t.completed_ns[order]))
+    is_again = np.append(False, (times[:, 1:] == times[:, :-1]).all(axis=0))
+    is_again &= times[1] == times[2]
     place = np.arange(len(order))
-    last = np.maximum.accumulate(np.where(is_done, place, -1)) if len(order) else place
-    previous = np.append(-1, last[:-1]) if len(order) else place
-    known = previous >= 0
-    source, target = order[previous[known]], order[known]
+    first_at_once = np.maximum.accumulate(np.where(is_again, 0, place))
+    last = np.append(-1, np.maximum.accumulate(np.where(is_done, place, -1)))
+    previous = last[first_at_once]
+    known = np.flatnonzero(previous >= 0)
+    count = previous[known] - first_at_once[previous[known]] + 1
+    back = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    source, target = order[np.repeat(previous[known], count) - back], order[np.repeat(known, count)]
     follows = (t.process[source] == t.process[target]) & (
         t.completed_ns[source] <= t.invoked_ns[target]
     )

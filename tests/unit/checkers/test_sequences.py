@@ -143,12 +143,12 @@ def test_an_append_is_compared_with_the_one_that_its_process_sent_before(
 
 @pytest.mark.parametrize(
     ("sent_at", "identifier"),
-    [(4, "reordered-send"), (5, "reordered-send"), (6, "nonmonotonic-send")],
+    [(4, "reordered-send"), (5, "nonmonotonic-send"), (6, "nonmonotonic-send")],
 )
 def test_two_appends_that_swapped_were_in_flight_at_once_or_not(
     sent_at: int, identifier: str
 ) -> None:
-    """The first append was acknowledged at 5 ns."""
+    """The first append was acknowledged at 5 ns; a process does not send the next one before."""
     calls = [by(7, replace(append(0, 4, at=1), res=5)), by(7, append(1, 3, at=sent_at))]
     given = history(calls)
     facts, _ = derive_facts(given)
@@ -156,8 +156,20 @@ def test_two_appends_that_swapped_were_in_flight_at_once_or_not(
     assert (found.id, found.weak.tolist()) == (identifier, [False])
 
 
+def test_records_of_one_batch_begin_together_even_if_the_clock_does_not_move_until_the_response() -> (
+    None
+):
+    calls = [
+        by(7, replace(append(0, 4, at=5), res=5)),
+        by(7, replace(append(1, 3, at=5), res=5)),
+    ]
+    given = history(calls)
+    facts, _ = derive_facts(given)
+    assert [found.id for found in check_producer_order(given, facts)] == ["reordered-send"]
+
+
 @pytest.mark.parametrize(
-    ("sent_at", "expected"), [(5, []), (6, [("nonmonotonic-send", [1], [False])])]
+    ("sent_at", "expected"), [(4, []), (5, [("nonmonotonic-send", [1], [False])])]
 )
 def test_a_revealed_append_that_was_in_flight_at_once_with_another_one_promises_nothing(
     sent_at: int, expected: list[tuple[str, list[int], list[bool]]]

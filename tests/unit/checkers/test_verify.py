@@ -10,9 +10,9 @@ from checkers.models.verify import objection_to_order
 REGISTER = find_model("register")
 
 
-def write(value: int, begin: int, end: int) -> Operation:
+def write(value: int, begin: int, end: int, process: int = 0) -> Operation:
     return Operation(
-        process=0,
+        process=process,
         function="write",
         input=value,
         output=None,
@@ -46,3 +46,20 @@ def test_an_operation_cannot_take_effect_after_one_that_was_invoked_later(
     refused = objection(operations, (0, (0,)), (1, (1,)), (2, (2,)))
     assert refused.endswith("takes effect after an operation that was invoked later")
     assert objection(operations, (0, (0,)), (2, (2,)), (1, (1,))) == ""
+
+
+def test_operations_of_one_process_that_touch_keep_their_order() -> None:
+    touching = [write(1, 1, 2), write(2, 2, 3)]
+    refused = objection(touching, (1, (2,)), (0, (1,)))
+    assert refused.endswith("takes effect after the next operation of its process")
+    assert objection(touching, (0, (1,)), (1, (2,))) == ""
+    other = [write(1, 1, 2), write(2, 2, 3, process=1)]
+    assert objection(other, (1, (2,)), (0, (1,))) == ""
+
+
+def test_operations_without_a_length_at_one_time_are_in_either_order() -> None:
+    at_once = [write(1, 2, 2), write(2, 2, 2)]
+    assert objection(at_once, (1, (2,)), (0, (1,))) == ""
+    assert objection(at_once, (0, (1,)), (1, (2,))) == ""
+    then = [write(1, 2, 2), write(2, 2, 3)]
+    assert objection(then, (1, (2,)), (0, (1,))).endswith("the next operation of its process")

@@ -783,6 +783,20 @@ def test_operations_of_one_process_keep_their_order_whatever_the_clock_error_is(
     assert judge(skewed(50, *mine, operation("read", None, 3, 200, end=210)))[0] == "invalid"
 
 
+@pytest.mark.parametrize("error_ns", [0, 5])
+def test_an_operation_that_begins_when_its_process_ends_another_one_comes_after_it(judge, error_ns):
+    """A clock of milliseconds shows both at one time."""
+    write = operation("write", 1, None, 0, end=2)
+    later = operation("read", None, 1, 20, end=30, process=1)
+    for begin, end in ((2, 3), (2, 2), (3, 4)):
+        stale = operation("read", None, 0, begin, end=end)
+        expected = "unknown" if error_ns else "invalid"
+        assert judge(skewed(error_ns, write, stale, later), initial=0)[0] == expected
+        meanwhile = operation("read", None, 0, begin, end=end, process=2)
+        expected = "invalid" if begin > 2 + error_ns else "valid"
+        assert judge(skewed(error_ns, write, meanwhile, later), initial=0)[0] == expected
+
+
 def test_another_process_may_come_between_close_operations_of_one_process(judge):
     """A write that was recorded after two others, within the clock error, may have been before both."""
     lines = [
@@ -907,3 +921,15 @@ def test_transactions_append_any_number(judge):
             assert judge(text)[0] == validity
     with pytest.raises(HistoryError, match="line 2: the appends and reads differ"):
         judge(edn(("txn", "[[:append :x 1]]", "ok", "[[:append :x 1.0]]")))
+
+
+@pytest.mark.parametrize(("begin", "end", "validity"), [(5, 5, "valid"), (5, 6, "invalid")])
+def test_transactions_of_one_process_without_a_length_at_one_time_have_no_order(
+    judge, begin, end, validity
+):
+    """A clock of milliseconds does not show which one came first; the order of lines means nothing."""
+    append = operation("txn", [["append", "x", 1]], [["append", "x", 1]], 5, end=5)
+    read = operation("txn", [["r", "x", None]], [["r", "x", []]], begin, end=end)
+    later = operation("txn", [["r", "x", None]], [["r", "x", [1]]], 9, end=10, process=1)
+    for lines in ([append, read, later], [later, read, append]):
+        assert judge("\n".join(lines), model="list-append")[0] == validity
