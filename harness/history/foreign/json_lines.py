@@ -162,14 +162,23 @@ class PollLine(
     partition: Partition = 0
     records: Annotated[
         list[tuple[ReadOffset, Value]],
-        Meta(description="Offset and value of every record that it returned, in their order."),
+        Meta(
+            description="Offset and value of every record that it returned, in their order. They count whatever"
+            " the outcome is."
+        ),
     ] = []
     position: Annotated[
         Offset | None,
-        Meta(description="The offset that was requested; leave it out if you do not know it."),
+        Meta(
+            description="The offset that was requested; leave it out if you do not know it. It counts only if the"
+            " poll is ok."
+        ),
     ] = None
     end_offset: Annotated[
-        ReadOffset | None, Meta(description="The log end in the response, if there is one.")
+        ReadOffset | None,
+        Meta(
+            description="The log end in the response, if there is one. It counts only if the poll is ok."
+        ),
     ] = None
     invoked_ns: Time
     completed_ns: Time | None = None
@@ -197,7 +206,9 @@ class LatestLine(
     process: Process
     topic: Topic
     partition: Partition = 0
-    end_offset: ReadOffset | None = None
+    end_offset: Annotated[
+        ReadOffset | None, Meta(description="The log end. It counts only if the request is ok.")
+    ] = None
     invoked_ns: Time
     completed_ns: Time | None = None
     outcome: Outcome
@@ -327,12 +338,23 @@ def _objection(line: Line) -> str:
     if line.completed_ns is None:
         if line.outcome != "info":
             return f"an operation that is {line.outcome} needs completed_ns; one that is still open is info"
-        if isinstance(line, AppendLine) and line.offset is not None:
-            return "an append with an offset needs completed_ns, the time of the response"
-    elif line.completed_ns < line.invoked_ns:
+        return _objection_to_open(line)
+    if line.completed_ns < line.invoked_ns:
         return "completed_ns is before invoked_ns"
     if isinstance(line, AppendLine) and line.outcome == "fail" and line.offset is not None:
         return "an append that is fail has no offset; leave it out, or write info if it may have happened"
+    return ""
+
+
+def _objection_to_open(line: OperationLine | LogLine) -> str:
+    """Returns which result an operation has although it never ended; empty if it has none."""
+    if isinstance(line, AppendLine) and line.offset is not None:
+        return "an append with an offset needs completed_ns, the time of the response"
+    if isinstance(line, PollLine) and line.records:
+        return "a poll with records needs completed_ns, the time of the response"
+    if isinstance(line, PollLine | LatestLine) and line.end_offset is not None:
+        kind = line.__struct_config__.tag
+        return f"a {kind} with an end_offset needs completed_ns, the time of the response"
     return ""
 
 

@@ -211,7 +211,12 @@ class LogTables:
         end_offset: int | None = None,
         leader_epochs: Sequence[int] | None = None,
     ) -> int:
-        """Adds a poll with the records (offset, value) that it returned, in their order, and returns its row."""
+        """Adds a poll with the records (offset, value) that it returned, in their order, and returns its row.
+
+        If it is not `ok`, only its records count: they were received, but it is not known what the rest states.
+        """
+        if call.outcome != "ok":
+            call, position, end_offset = replace(call, final=False), -1, None
         if end_offset is not None:
             self._end(call, end_offset, "fetch")
         for at, (offset, value) in enumerate(records):
@@ -224,7 +229,9 @@ class LogTables:
         )
 
     def latest(self, call: Call, end_offset: int | None) -> None:
-        """Adds a request for the end of the log."""
+        """Adds a request for the end of the log, which states something only if it is `ok`."""
+        if call.outcome != "ok":
+            call, end_offset = replace(call, final=False), None
         if end_offset is not None:
             self._end(call, end_offset, "list_offsets")
         self._add(call, "latest", offset=end_offset)

@@ -38,6 +38,18 @@ def poll(records, invoked_ns, **members):
     } | members
 
 
+def latest(end_offset, invoked_ns, **members):
+    return {
+        "kind": "latest",
+        "process": 1,
+        "topic": "t",
+        "end_offset": end_offset,
+        "invoked_ns": invoked_ns,
+        "completed_ns": invoked_ns + 1,
+        "outcome": "ok",
+    } | members
+
+
 LOG = [
     HEADER,
     poll([[0, "a"], [1, 7]], 20, end_offset=2, final=True),
@@ -328,6 +340,18 @@ def test_transactions_of_lists_are_recognised(read):
             "line 1: an append with an offset needs completed_ns",
         ),
         (
+            [poll([[0, "a"]], 0, outcome="info", completed_ns=None)],
+            "line 1: a poll with records needs completed_ns, the time of the response",
+        ),
+        (
+            [poll([], 0, outcome="info", completed_ns=None, end_offset=1)],
+            "line 1: a poll with an end_offset needs completed_ns",
+        ),
+        (
+            [latest(1, 0, outcome="info", completed_ns=None)],
+            "line 1: a latest with an end_offset needs completed_ns",
+        ),
+        (
             [EVENT, json.dumps(EVENT).replace('"f"', '"f": "write", "\\u0066"')],
             'line 2: an object has the member "f" twice; write it once',
         ),
@@ -480,3 +504,50 @@ def test_the_offset_of_an_info_append_counts_once_its_value_was_read(read):
     ):
         history = read({**HEADER, "sparse": True}, *lines, poll(records, 20, final=True))
         assert str(judge_foreign(history).verdict.validity) == validity
+
+
+COMPLETE = [
+    append("a", 0, offset=0),
+    append("b", 2, offset=1),
+    latest(2, 20, final=True),
+    poll([[0, "a"], [1, "b"]], 30, final=True),
+]
+
+
+@pytest.mark.parametrize(
+    ("more", "if_ok"),
+    [
+        (latest(9, 10, process=2), "invalid"),
+        (poll([], 10, process=2, end_offset=9), "invalid"),
+        # The first record is skipped, or one below the position is returned.
+        (poll([[1, "b"]], 10, process=2, position=0), "invalid"),
+        (poll([[0, "a"]], 10, process=2, position=1), "invalid"),
+        (latest(2, 10, process=2), "valid"),
+    ],
+)
+def test_only_an_ok_request_shows_a_log_end_or_a_position(read, more, if_ok):
+    for outcome, validity in (("ok", if_ok), ("fail", "valid"), ("info", "valid")):
+        history = read(*COMPLETE, {**more, "outcome": outcome})
+        assert judge_foreign(history).verdict.validity == validity
+    without = {name: more[name] for name in more if name not in ("end_offset", "records")}
+    history = read(*COMPLETE, {**without, "outcome": "info", "completed_ns": None})
+    assert judge_foreign(history).verdict.validity == "valid"
+
+
+@pytest.mark.parametrize("outcome", ["fail", "info"])
+def test_a_final_read_that_is_not_ok_loses_nothing(read, outcome):
+    appends = COMPLETE[:2]
+    seen = poll([[0, "a"]], 30, final=True)
+    history = read(*appends, latest(1, 20, final=True), seen)
+    assert judge_foreign(history).verdict.validity == "invalid"
+    history = read(*appends, latest(1, 20, final=True, outcome=outcome), seen)
+    assert judge_foreign(history).verdict.validity == "unknown"
+    # Nor is it refused because it was too early: it decides nothing.
+    early = latest(0, 0, final=True, outcome=outcome, process=2)
+    assert judge_foreign(read(*COMPLETE, early)).verdict.validity == "valid"
+
+
+@pytest.mark.parametrize("outcome", ["ok", "fail", "info"])
+def test_records_that_a_poll_received_count_whatever_its_outcome(read, outcome):
+    received = poll([[0, "never sent"]], 10, outcome=outcome)
+    assert judge_foreign(read(*COMPLETE, received)).verdict.validity == "invalid"
