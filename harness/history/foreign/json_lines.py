@@ -40,7 +40,7 @@ Process = Annotated[
     Meta(
         ge=-(2**53),
         le=2**53,
-        description="Who calls; a process calls one operation at a time.",
+        description="Who calls; a process calls one operation at a time. On a log it may have several in flight.",
     ),
 ]
 Topic = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f]*$")]

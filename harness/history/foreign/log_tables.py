@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from harness.errors import HistoryError
 from harness.history.foreign.log_batches import BATCH_NAMES, with_batches
+from harness.history.foreign.overlaps import without_order_in_pipelines
 from harness.history.parquet import in_order
 from harness.history.schema import END_OFFSETS_SEEN, OPERATIONS, RECORDS_READ, with_column
 
@@ -310,7 +311,8 @@ class LogTables:
             self._refuse_early_final_reads(clock_error_ns)
         self._flush_lines()
         lines = np.concatenate(self._lines)
-        operations, reads = self._in_run_time(self._operations.table()), self._reads.table()
+        operations = without_order_in_pipelines(self._operations.table())
+        operations, reads = self._in_run_time(operations), self._reads.table()
         values = self._values.table()
         self._refuse_equal_values(values, lines)
         append, phantoms = self._appends_of(reads, values)

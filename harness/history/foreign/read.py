@@ -24,6 +24,7 @@ from harness.history.foreign.jepsen_log import events_of_log, is_log_line
 from harness.history.foreign.kafka import FUNCTIONS as KAFKA_FUNCTIONS
 from harness.history.foreign.kafka import KafkaConversion
 from harness.history.foreign.log_tables import LogHistory, LogTables
+from harness.history.foreign.overlaps import refuse_overlaps
 from harness.history.foreign.source import Source, open_source
 
 UNDECIDED_EVENTS_MAX = 10_000
@@ -218,6 +219,7 @@ def _read_json_lines(source: Source, path: Path, model: str, stated: Stated) -> 
             json_lines.to_operation(number, line)
             for number, line in _of_kind(numbered, json_lines.OperationLine, source)
         )
+        refuse_overlaps(operations, source.origin)
         return ForeignHistory(
             path=path,
             format=Format.JSONL,

@@ -551,3 +551,70 @@ def test_a_final_read_that_is_not_ok_loses_nothing(read, outcome):
 def test_records_that_a_poll_received_count_whatever_its_outcome(read, outcome):
     received = poll([[0, "never sent"]], 10, outcome=outcome)
     assert judge_foreign(read(*COMPLETE, received)).verdict.validity == "invalid"
+
+
+@pytest.mark.parametrize("model", ["cas-register", "list-append"])
+@pytest.mark.parametrize("outcome", ["ok", "fail", "info"])
+def test_a_process_that_calls_two_operations_of_an_object_at_a_time_is_refused(
+    read, model, outcome
+):
+    header = {**HEADER, "model": model}
+    first = {**OPERATION, "invoked_ns": 0, "completed_ns": 9, "outcome": outcome}
+    with pytest.raises(HistoryError) as caught:
+        read(header, {**OPERATION, "invoked_ns": 8, "completed_ns": 20}, first)
+    assert "line 2: the operation of process 0 begins before its operation of line 3 has ended" in (
+        str(caught.value)
+    )
+    assert "give concurrent ones processes of their own" in str(caught.value)
+    # Another process, a touching operation, one without a length, and one after a call without an end.
+    for near_miss in (
+        {"process": 1, "invoked_ns": 8, "completed_ns": 20},
+        {"invoked_ns": 9, "completed_ns": 20},
+        {"invoked_ns": 9, "completed_ns": 9},
+        {"invoked_ns": 0, "completed_ns": 0},
+    ):
+        assert read(header, first, {**OPERATION, **near_miss}).operation_count == 2
+    still_open = {**first, "outcome": "info", "completed_ns": None}
+    assert read(header, still_open, OPERATION).operation_count == 2
+
+
+def swapped(first, second):
+    """Returns a log on which process 0 appends `a` at offset 1 and `b` at offset 0, at these times."""
+    return [
+        append("a", first[0], completed_ns=first[1], offset=1),
+        append("b", second[0], completed_ns=second[1], offset=0),
+        latest(2, 100, final=True),
+        poll([[0, "b"], [1, "a"]], 110, final=True),
+    ]
+
+
+def found(history):
+    verdict = judge_foreign(history).verdict
+    return str(verdict.validity), [one.id for one in verdict.anomalies]
+
+
+def test_an_append_that_begins_when_the_one_before_ends_was_sent_after_it(read):
+    assert found(read(*swapped((0, 5), (6, 9))))[0] == "invalid"
+    assert found(read(*swapped((0, 5), (5, 9)))) == ("invalid", ["nonmonotonic-send"])
+    assert found(read(*swapped((0, 5), (4, 9)))) == ("valid", ["reordered-send"])
+    assert found(read(*swapped((5, 5), (5, 9)))) == ("valid", ["reordered-send"])
+    lines = swapped((0, 5), (5, 9))
+    assert found(read(lines[0], {**lines[1], "process": 2}, *lines[2:])) == ("valid", [])
+
+
+def test_a_producer_with_several_appends_in_flight_may_have_sent_one_before_another_one_ended(read):
+    lines = [
+        *swapped((0, 5), (5, 9))[:2],
+        latest(4, 100, final=True),
+        poll([[0, "b"], [1, "a"], [2, "c"], [3, "d"]], 110, final=True),
+    ]
+    more = [append("c", 20, completed_ns=30, offset=2), append("d", 25, completed_ns=40, offset=3)]
+    assert found(read(*lines, *more)) == ("valid", ["reordered-send"])
+    # What was certainly sent after the acknowledgement stays in order.
+    later = [lines[0], {**lines[1], "invoked_ns": 7}, *lines[2:]]
+    assert "nonmonotonic-send" in found(read(*later, *more))[1]
+    # Those of another process, or records of one batch, are no pipeline.
+    other = [{**one, "process": 2} for one in more]
+    assert found(read(*lines, *other))[1] == ["nonmonotonic-send"]
+    batch = [{**one, "invoked_ns": 20, "completed_ns": 30, "batch": 1} for one in more]
+    assert "nonmonotonic-send" in found(read(*lines, *batch))[1]
