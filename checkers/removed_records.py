@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.kernels.history import I64, Bools
-from checkers.kernels.lost_acked import merged
+from checkers.kernels.lost_acked import following, has_room, merged
 from harness.history.schema import with_column
 
 IDENTITY = ["offset", "value", "process", "sequence", "leader_epoch"]
@@ -347,8 +347,7 @@ class _SeenLog:
         count = np.searchsorted(there_ns[order], invoked_ns - clock_error_ns, side="left")
         start = np.append(0, behind)[count]
         taken = np.unique(final.returned.get_level_values("offset").to_numpy(dtype="int64"))
-        free = stop - start - (np.searchsorted(taken, stop) - np.searchsorted(taken, start))
-        found: list[int] = unknown["op_index"][(start < stop) & (free > 0)].tolist()
+        found: list[int] = unknown["op_index"][has_room(taken, start, stop)].tolist()
         return found
 
 
@@ -450,13 +449,12 @@ def _moved_past(polls: pd.DataFrame, last: I64) -> I64:
     completed_ns = polls["completed_ns"].fillna(NEVER_NS).to_numpy(dtype="int64")
     counts = (polls["final"] & (polls["outcome"] == "ok")).to_numpy(dtype="bool")
     order = np.argsort(process, kind="stable")
-    one, other = order[:-1], order[1:]
-    follows = (process[one] == process[other]) & counts[one] & counts[other]
-    follows &= completed_ns[one] <= invoked_ns[other]
+    before, after = following(order, process, counts, invoked_ns, completed_ns)
     # Where a poll was that has neither records nor a position is not known.
-    follows &= (last[one] >= 0) | (position[one] >= 0)
+    is_known = (last[before] >= 0) | (position[before] >= 0)
+    before, after = before[is_known], after[is_known]
     moved = last.copy()
-    moved[one[follows]] = np.maximum(last[one[follows]], position[other[follows]] - 1)
+    moved[before] = np.maximum(last[before], position[after] - 1)
     return moved
 
 

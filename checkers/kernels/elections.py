@@ -96,13 +96,7 @@ import pyarrow as pa
 from checkers.kernels.columns import find_pairs
 from checkers.kernels.history import I8, I64, INF_NS, Bools, is_word
 from checkers.kernels.lawful_losses import may_have_destroyed
-from checkers.kernels.metadata_gaps import (
-    NOTHING_SHOWN,
-    Gap,
-    MetadataGaps,
-    Shown,
-    earliest_ns,
-)
+from checkers.kernels.metadata_gaps import NOTHING_SHOWN, Gap, MetadataGaps, Shown, earliest_ns
 from checkers.kernels.replica_logs import ANY_EPOCH, Moment, Records, ReplicaLogs
 from checkers.kernels.replica_reports import Elected
 from checkers.kernels.unclean_elections import (

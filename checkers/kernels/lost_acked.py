@@ -172,12 +172,41 @@ def passed_between_polls(history: PartitionHistory, operations: pa.Table) -> tup
     reach = np.maximum(reach, history.poll_position)
     counts = history.poll_final & history.poll_ok
     order = np.lexsort((history.poll_op, process))
+    before, after = following(order, process, counts, history.poll_inv, history.poll_res)
+    start, stop = reach[before], history.poll_position[after]
+    rows = (start >= 0) & (start < stop)
+    return start[rows], stop[rows]
+
+
+def following(
+    order: I64, process: I64, counts: Bools, begin_ns: I64, end_ns: I64
+) -> tuple[I64, I64]:
+    """Returns the pairs of polls that one process made one after the other, if both count.
+
+    Args:
+        order: Positions of all polls, by process and then in order.
+        process: Who made each poll, by position.
+        counts: Whether it counts.
+        begin_ns: When it was invoked.
+        end_ns: When it was completed.
+    """
     before, after = order[:-1], order[1:]
     follows = (process[before] == process[after]) & counts[before] & counts[after]
-    follows &= history.poll_res[before] <= history.poll_inv[after]
-    start, stop = reach[before], history.poll_position[after]
-    rows = follows & (start >= 0) & (start < stop)
-    return start[rows], stop[rows]
+    follows &= end_ns[before] <= begin_ns[after]
+    return before[follows], after[follows]
+
+
+def has_room(taken: I64, start: I64, stop: I64) -> Bools:
+    """Returns in which ranges [start, stop) an offset is left.
+
+    Args:
+        taken: The offsets that are not left, ascending and each once.
+        start: Of each range.
+        stop: Likewise.
+    """
+    count = np.searchsorted(taken, stop) - np.searchsorted(taken, start)
+    is_left: Bools = (start < stop) & (count < stop - start)
+    return is_left
 
 
 def merged(start: I64, stop: I64) -> tuple[I64, I64]:

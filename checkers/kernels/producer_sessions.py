@@ -65,7 +65,7 @@ from checkers.kernels.history import (
 )
 from checkers.kernels.judging import expectations_of
 from checkers.kernels.log_checkers import LOG_TABLES, elections_of, log_of, reader_of
-from checkers.kernels.lost_acked import FinalLog, final_log
+from checkers.kernels.lost_acked import FinalLog, final_log, has_room
 from checkers.kernels.refusals import int_column, text_column
 from checkers.kernels.sequences import process_codes
 from harness.contracts.checker import CheckerFinding, CheckerReport
@@ -145,7 +145,7 @@ def check_gaps(
     if last_of_key is not None:
         below = np.where(is_known, offset[appends[before]], facts.places.start - 1)
         above = np.minimum(offset[appends[following[rows]]], last_of_key[appends[rows]])
-        is_gap = ~_has_room(history, below + 1, above)
+        is_gap = ~has_room(_taken(history), below + 1, above)
         rows, before, is_known = rows[is_gap], before[is_gap], is_known[is_gap]
     first, second = appends[rows], appends[following[rows]]
     since_ns = _unknown_since(history, appends, stays)[rows]
@@ -160,14 +160,11 @@ def check_gaps(
     )
 
 
-def _has_room(history: PartitionHistory, start: I64, stop: I64) -> Bools:
-    """Returns in which ranges [start, stop) the final reads returned no record at some offset."""
+def _taken(history: PartitionHistory) -> I64:
+    """Returns the offsets at which the final reads returned a record, ascending."""
     rows = history.record_poll >= 0
     rows &= history.poll_final[history.record_poll]
-    taken = np.unique(history.record_offset[rows])
-    count = np.searchsorted(taken, stop) - np.searchsorted(taken, start)
-    has_room: Bools = (start < stop) & (count < stop - start)
-    return has_room
+    return np.unique(history.record_offset[rows])
 
 
 def _last_of_key(history: PartitionHistory, tables: Mapping[str, pa.Table]) -> I64:
@@ -318,12 +315,17 @@ def _explained(found: Finding, election: Election, by_ns: I64, last_ns: I64, err
     return outcome
 
 
-def _best_outcome(found: Finding, history: PartitionHistory, operations: pa.Table) -> I64:
-    """Returns the best that elections can make of each instance, by what was in one log with its second record."""
+def _rows_of_final_polls(history: PartitionHistory) -> I64:
+    """Returns the trusted records of appends that final polls returned."""
     rows = np.flatnonzero(
         history.record_trusted & (history.record_poll >= 0) & (history.record_append >= 0)
     )
-    rows = rows[history.poll_final[history.record_poll[rows]]]
+    return rows[history.poll_final[history.record_poll[rows]]]
+
+
+def _best_outcome(found: Finding, history: PartitionHistory, operations: pa.Table) -> I64:
+    """Returns the best that elections can make of each instance, by what was in one log with its second record."""
+    rows = _rows_of_final_polls(history)
     rows = rows[history.append_acks[history.record_append[rows]] == ACKS_ALL]
     append, offset = history.record_append[rows], history.record_offset[rows]
     poll, process = history.record_poll[rows], history.append_process[append]
@@ -351,10 +353,7 @@ def _best_outcome(found: Finding, history: PartitionHistory, operations: pa.Tabl
 
 def _is_in_older_log(found: Finding, history: PartitionHistory, operations: pa.Table) -> Bools:
     """Returns which second records are shown only by final polls to which a deposed leader responded."""
-    rows = np.flatnonzero(
-        history.record_trusted & (history.record_poll >= 0) & (history.record_append >= 0)
-    )
-    rows = rows[history.poll_final[history.record_poll[rows]]]
+    rows = _rows_of_final_polls(history)
     epoch = _epochs_of(history.poll_op, operations)
     newest = epoch[history.poll_final & history.poll_ok].max(initial=-1)
     is_older = (epoch >= 0) & (epoch < newest)

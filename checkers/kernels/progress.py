@@ -301,7 +301,7 @@ def live_brokers(
     brokers: Iterable[Row],
     faults: Iterable[Row],
     node_of: Mapping[int, str],
-    clock_error_ns: int = 0,
+    clock_error_ns: int,
 ) -> set[int]:
     """Returns the registered brokers that no fault can keep down once everything is healed and started.
 

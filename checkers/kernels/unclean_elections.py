@@ -5,7 +5,7 @@ reads `broker_states`, `faults` and the states of one partition for them.
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -92,27 +92,27 @@ class Destroyed:
             for fault in self._faults
             if fault["invoked_ns"] <= at_ns and _ends_after(fault, perhaps_since_ns)
         ]
-        certain = [
-            fault
-            for fault in hit
-            if fault["took_effect"]
+        is_certain = [
+            fault["took_effect"]
             and fault["invoked_ns"] <= earliest_ns(row)
             and _ends_after(fault, since_ns)
+            for fault in hit
         ]
         nodes, sure_nodes = (
-            {node for fault in some for node in fault["resolved"]} for some in (hit, certain)
+            {node for fault in some for node in fault["resolved"]}
+            for some in (hit, compress(hit, is_certain))
         )
         if not all(fault["resolved"] for fault in hit):
             nodes |= {self._node(one) for each in self._rows for one in each["replicas"]}
         leader = self._node(broker)
         found = []
-        for fault in hit:
+        for fault, is_sure in zip(hit, is_certain, strict=True):
             if not _may_hit(fault, leader):
                 continue
             completed_ns, healed_ns = fault["completed_ns"], fault["healed_ns"]
             by_ns = at_ns if completed_ns is None else min(completed_ns, at_ns)
             since = INF_NS
-            if fault in certain:
+            if is_sure:
                 since = self._all_among(sure_nodes, by_ns, is_lenient=False)
             alone = Alone(
                 since_ns=since,

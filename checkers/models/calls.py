@@ -28,13 +28,7 @@ def hashable(
     Raises:
         UsageError: The method raised an exception, or returned a value that cannot be hashed.
     """
-
-    def hashed() -> Hashable:
-        found = method(operation)
-        hash(found)
-        return found
-
-    return _guarded(model, _name(method), hashed, operation)
+    return _guarded(model, _name(method), lambda: _hashed(method(operation)), operation)
 
 
 def objection(model: Model, operation: Operation, method: Callable[[Operation], str]) -> str:
@@ -55,13 +49,7 @@ def initial_state(model: Model) -> Hashable:
     Raises:
         UsageError: The model raised an exception, or returned None or a state that cannot be hashed.
     """
-
-    def hashed() -> Hashable:
-        state = model.initial_state()
-        hash(state)
-        return state
-
-    state = _guarded(model, "initial_state", hashed)
+    state = _guarded(model, "initial_state", lambda: _hashed(model.initial_state()))
     if state is None:
         raise UsageError(
             f"the model {model.name!r} returned None from initial_state; a state is never None"
@@ -149,6 +137,12 @@ def _guarded(
         raise
     except Exception as error:
         raise _failed(model, name, error, operation) from error
+
+
+def _hashed(value: Hashable) -> Hashable:
+    """Returns a value, which raises what hashing it raises."""
+    hash(value)
+    return value
 
 
 def _name(method: Callable[..., object]) -> str:

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from nemesis.agent.disks import mounts, power_cut
+from nemesis.agent.disks.disk_capabilities import SCRATCH_PREFIX
 
-PREFIX = "laststand-probe-"
 PROBE_MAX_S = 600.0
 """A probe takes seconds, and tens of seconds on a busy machine."""
 
@@ -47,9 +47,11 @@ def _folders(state_root: Path) -> list[Path]:
         parent
         for mount in mounts.mounts()
         for parent in Path(mount.path).parents
-        if parent.name.startswith(PREFIX) and state_root not in parent.parents
+        if parent.name.startswith(SCRATCH_PREFIX) and state_root not in parent.parents
     }
-    here = {path for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*") if _is_own(path)}
+    here = {
+        path for path in Path(tempfile.gettempdir()).glob(f"{SCRATCH_PREFIX}*") if _is_own(path)
+    }
     return sorted(mounted | here)
 
 

@@ -34,6 +34,9 @@ except OSError as error:
     print(error.errno, flush=True)
 """
 
+SCRATCH_PREFIX = "laststand-probe-"
+"""How the name of a probe's folder begins; a killed probe leaves it (`harness.cli.probe_leftovers`)."""
+
 Response = dict[str, str]
 
 
@@ -44,7 +47,7 @@ def capabilities(scratch: Path | None = None) -> dict[str, Response]:
         scratch: Where scratch images may be made; None for the system's temporary folder.
     """
     with contextlib.ExitStack() as stack:
-        folder = Path(tempfile.mkdtemp(prefix="laststand-probe-", dir=scratch))
+        folder = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=scratch))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         disks: dict[str, NodeDisk] = {}
         problems = []

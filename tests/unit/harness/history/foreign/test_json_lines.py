@@ -13,41 +13,27 @@ from harness.runs.foreign import judge_foreign
 HEADER = {"kind": "history", "version": 1}
 
 
-def append(value, invoked_ns, **members):
+def operation(kind, process, invoked_ns, **members):
     return {
-        "kind": "append",
-        "process": 0,
+        "kind": kind,
+        "process": process,
         "topic": "t",
-        "value": value,
         "invoked_ns": invoked_ns,
         "completed_ns": invoked_ns + 1,
         "outcome": "ok",
     } | members
+
+
+def append(value, invoked_ns, **members):
+    return operation("append", 0, invoked_ns, value=value) | members
 
 
 def poll(records, invoked_ns, **members):
-    return {
-        "kind": "poll",
-        "process": 1,
-        "topic": "t",
-        "position": 0,
-        "records": records,
-        "invoked_ns": invoked_ns,
-        "completed_ns": invoked_ns + 1,
-        "outcome": "ok",
-    } | members
+    return operation("poll", 1, invoked_ns, position=0, records=records) | members
 
 
 def latest(end_offset, invoked_ns, **members):
-    return {
-        "kind": "latest",
-        "process": 1,
-        "topic": "t",
-        "end_offset": end_offset,
-        "invoked_ns": invoked_ns,
-        "completed_ns": invoked_ns + 1,
-        "outcome": "ok",
-    } | members
+    return operation("latest", 1, invoked_ns, end_offset=end_offset) | members
 
 
 LOG = [
