@@ -305,7 +305,8 @@ class AppendProcess:
             is_torn = end is not None and bool(got) and got[-1].offset >= end
             if is_torn or result.completion.outcome != Outcome.OK:
                 break
-        return join_fetches(completions, is_torn=is_torn), read
+        last_offset = read[-1].offset if read else -1
+        return join_fetches(completions, last_offset=last_offset, is_torn=is_torn), read
 
     async def latest(self, topic: str, partition: int, *, final: bool = False) -> Completion:
         """Requests the log end and records the operation."""
@@ -386,26 +387,34 @@ class AppendProcess:
         return picked
 
 
-def join_fetches(completions: Sequence[Completion], *, is_torn: bool = False) -> Completion:
+def join_fetches(
+    completions: Sequence[Completion], *, last_offset: int, is_torn: bool = False
+) -> Completion:
     """Returns the completion of a poll that consists of one or more fetches.
 
     A fetch has no effect, so a poll is `ok` if its first fetch was, with what it got until one failed. Of the log
     ends the largest one counts: a new leader may report a smaller one than its predecessor did, and no fetch
-    should return a record at or beyond its own. The leader epoch is known only if all responses had the same.
+    should return a record at or beyond its own. If a later fetch, whose own end is not known, returned a record
+    beyond the largest one, none counts. The leader epoch is known only if all responses had the same.
 
     Args:
         completions: Of the fetches, in their order; only the last one may not be `ok`.
+        last_offset: Of the last record that they returned, -1 if they returned none.
         is_torn: Whether the last fetch returned a record at or beyond its own log end. Then that log end counts,
             because a larger one would hide it.
     """
     good = [each for each in completions if each.outcome == Outcome.OK]
     if len(completions) == 1 or not good:
         return completions[0]
-    ends = [each.end_offset for each in good if each.end_offset is not None]
+    end = max((each.end_offset for each in good if each.end_offset is not None), default=None)
+    if is_torn:
+        end = good[-1].end_offset
+    elif end is not None and last_offset >= end:
+        end = None
     epochs = {each.leader_epoch for each in good}
     return replace(
         good[-1],
-        end_offset=good[-1].end_offset if is_torn else max(ends, default=None),
+        end_offset=end,
         leader_epoch=epochs.pop() if len(epochs) == 1 else UNKNOWN_EPOCH,
     )
 

@@ -7,9 +7,8 @@ the group so that the coordinator has to notice. Another workload appends meanwh
 What members read goes to the same tables as every poll, and so to the same checkers. A row of kind `poll`
 lasts from when the member was ready for the next records of a partition (assigned, or done with the ones before)
 until they came. It claims that the records existed when it completed and that nothing is between the position
-and the first of them; it never claims a log end. librdkafka fetches ahead, so a record may be older than the row;
-`leader_epoch` is therefore that of the last record, which was certainly shown in that epoch or later, and an
-election that ended that epoch counts as later than the reading.
+and the first of them; it never claims a log end. librdkafka fetches ahead, so it may have had the records before
+the row began, and it does not say in which leader epoch: `leader_epoch` is `FETCHED_AHEAD`.
 
 Assignments, commits and committed offsets go to the table `group_events`; `checkers.kernels.consumer_group` judges
 the group's own promises from it.
@@ -25,7 +24,7 @@ from typing import Any, TypeVar
 from harness.contracts.host import RandomStream
 from harness.contracts.recorder import Recorder
 from harness.contracts.workload import Task
-from harness.history.op import Completion, OpKind, Outcome, ReadRecord
+from harness.history.op import FETCHED_AHEAD, Completion, OpKind, Outcome, ReadRecord
 from workloads.append import ProcessIds
 from workloads.clients.confluent import ConfluentClient, LibraryRecord
 from workloads.clients.confluent_library import common_settings, library
@@ -174,7 +173,7 @@ class GroupMember:
             self._end_polls("position-reset", (key,))
             self._begin_poll(key, position=-1)
         read = [self._read_record(key, message) for message in messages]
-        completion = Completion(outcome=Outcome.OK, leader_epoch=read[-1].leader_epoch)
+        completion = Completion(outcome=Outcome.OK, leader_epoch=FETCHED_AHEAD)
         self._recorder.complete(self._polls.pop(key), completion, read)
         if key in self._positions:
             self._positions[key] = read[-1].offset + 1

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from harness.contracts.client import PollResult, ProducedBatch
 from harness.contracts.recorder import Recorder
-from harness.contracts.transactions import Key
+from harness.contracts.transactions import Key, Offsets
 from harness.history.op import Completion, ReadRecord, TransactionEvent
 from workloads.values import encode_value, records_of
 
@@ -83,10 +83,10 @@ class RecordedTransaction:
             records.append((f"k{value % 16}".encode(), payload))
         return ProducedBatch(topic=topic, partition=partition, records=tuple(records))
 
-    def delivered(self, index: int, completion: Completion) -> None:
-        """Records that a batch was acknowledged."""
-        for place, ((topic, partition), number, value) in enumerate(self._sent[index]):
-            offset = None if completion.offset is None else completion.offset + place
+    def delivered(self, index: int, offsets: Offsets) -> None:
+        """Records which records of a batch were acknowledged, and where they are."""
+        for place, offset in sorted(offsets.items()):
+            (topic, partition), number, value = self._sent[index][place]
             if offset is not None:
                 self.last_offsets[(topic, partition)] = offset
             self._note(

@@ -35,6 +35,7 @@ from checkers.kernels.history import (
 from checkers.kernels.refusals import int_column, text_column
 from checkers.kernels.replica_logs import ANY_EPOCH
 from checkers.kernels.words import APPEND, OK, POLL, numbers, operation_words
+from harness.history.op import FETCHED_AHEAD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,7 @@ class _Calls:
 
     Shape:
         completed_ns: infinity unless it succeeded; by_ns: when what it returned was true at the latest;
-        epoch: in which leader epoch, -1 if that is not known.
+        epoch: in which leader epoch, -1 if that is not known; read_ns: when it was certainly not read yet.
     """
 
     op: I64
@@ -80,6 +81,7 @@ class _Calls:
     completed_ns: I64
     by_ns: I64
     epoch: I64
+    read_ns: I64
 
     def row_of(self, ops: I64) -> I64:
         return lookup(self.op)(ops)
@@ -155,8 +157,9 @@ class ClaimReader:
         rows = np.flatnonzero(np.append(op[1:] != op[:-1], True)[: len(op)])
         is_append = (words.kind == APPEND)[rows]
         # Reads are fenced by leader epoch, so the epoch of their response is certain. Produce is not.
-        epoch = columns.column("leader_epoch").to_numpy().astype(np.int64)[rows]
-        epoch = np.where(is_append, -1, epoch)
+        stored = columns.column("leader_epoch").to_numpy().astype(np.int64)[rows]
+        epoch = np.where(is_append | (stored < 0), -1, stored)
+        invoked_ns = columns.column("invoked_ns").to_numpy()[rows]
         completed_ns = columns.column("completed_ns").fill_null(INF_NS).to_numpy()[rows]
         is_ok = (words.outcome == OK)[rows]
         completed_ns = np.where(is_ok, completed_ns, INF_NS)
@@ -165,10 +168,11 @@ class ClaimReader:
             op=op[rows],
             is_append=is_append,
             is_poll=(words.kind == POLL)[rows],
-            invoked_ns=columns.column("invoked_ns").to_numpy()[rows],
+            invoked_ns=invoked_ns,
             completed_ns=completed_ns,
             by_ns=np.where(epoch >= 0, np.minimum(completed_ns, ends), completed_ns),
             epoch=epoch,
+            read_ns=np.where(stored == FETCHED_AHEAD, -INF_NS, invoked_ns),
         )
 
     @cached_property
@@ -209,7 +213,7 @@ class ClaimReader:
             stamp=-smallest(-reads.stamp[order]),
             first_epoch=np.where(first == ANY_EPOCH, -1, first),
             last_epoch=-smallest(-epoch),
-            read_ns=-smallest(np.where(epoch < 0, -_at(calls.invoked_ns, row, -INF_NS), INF_NS)),
+            read_ns=-smallest(np.where(epoch < 0, -_at(calls.read_ns, row, -INF_NS), INF_NS)),
         )
 
     @cached_property

@@ -129,6 +129,11 @@ class ProducedBatch:
     partition: int
     records: tuple[tuple[bytes, bytes], ...]
 
+    def offsets_from(self, first: int | None) -> dict[int, int | None]:
+        """Returns the offset of each record, by its place, when the first one is at `first`; None if unknown."""
+        places = range(len(self.records))
+        return {place: None if first is None else first + place for place in places}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetAnswer:

@@ -5,11 +5,11 @@ certainly did not and has to be aborted, and `info` if that is not known. After 
 send, a producer is of no use any more: its user closes it and initialises another one with the same id.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from harness.contracts.client import Delivered, LogClient, ProducedBatch
+from harness.contracts.client import LogClient, ProducedBatch
 from harness.history.op import Completion
 
 READ_COMMITTED = "read_committed"
@@ -17,6 +17,12 @@ READ_UNCOMMITTED = "read_uncommitted"
 
 Key = tuple[str, int]
 """A topic and a partition."""
+
+Offsets = Mapping[int, int | None]
+"""Those of the acknowledged records of a batch, by place in the batch; None where the broker did not know it."""
+
+Delivered = Callable[[int, Offsets], None]
+"""Takes the place of a batch in its operation, and the offsets of what was acknowledged of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +56,7 @@ class TransactionalProducer(Protocol):
 
         Args:
             batches: What to send.
-            delivered: Called with each batch that was acknowledged; `offset` is that of its first record.
+            delivered: Called once for each batch of which something was acknowledged.
         """
         ...
 

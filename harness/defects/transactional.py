@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.defects.requests import create_topic_request
 from harness.defects.story import Story
-from harness.history.op import Completion, Outcome, TransactionEvent
+from harness.history.op import TransactionEvent
 from system_under_test.broker.fetch import READ_COMMITTED
 from system_under_test.group.records import offsets_partition
 from system_under_test.protocol.control_records import marker_of
@@ -208,7 +208,7 @@ class TransactionalProducer:
         error = ErrorCode(error_of(response))
         if request is self._unacknowledged and error is ErrorCode.NONE:
             offset = int(response.responses[0].partition_responses[0].base_offset)
-            self._open().delivered(0, Completion(outcome=Outcome.OK, offset=offset))
+            self._open().delivered(0, {0: offset})
             self._unacknowledged = None
         return error
 

@@ -60,6 +60,10 @@ class TransactionEvent(StrEnum):
     """Its commit was requested, and it is not known whether it committed."""
 
 
+FETCHED_AHEAD = -2
+"""Stands for a leader epoch that is not known, of a poll whose records the client may have had before it began."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """The end of one operation.
@@ -71,7 +75,7 @@ class Completion:
         error_code: Kafka's error code, 0 for none, None for a connection error or a client timeout.
         error: A short word for the report, empty when ok.
         node: The broker that responded (or was contacted last), for example "b1"; empty when none was contacted.
-        leader_epoch: Leader epoch known from the response, -1 when unknown.
+        leader_epoch: Leader epoch known from the response, -1 when unknown, `FETCHED_AHEAD` likewise.
     """
 
     outcome: Outcome

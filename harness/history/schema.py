@@ -57,7 +57,12 @@ OPERATIONS = pa.schema(
         ),
         _field("error", _STR, "short word for the error; empty when ok"),
         _field("node", _STR, "broker that responded, or the last one that was contacted"),
-        _field("leader_epoch", _I32, "leader epoch known from the response; -1 when unknown"),
+        _field(
+            "leader_epoch",
+            _I32,
+            "leader epoch known from the response; -1 when unknown, -2 when unknown and the client may have"
+            " fetched the records before the poll began",
+        ),
         _field("final", _BOOL, "whether it belongs to the final phase (after the heal)"),
         _field(
             "batch",

@@ -157,6 +157,8 @@ class Phases:
     Attributes:
         workload: Made when the main phase begins.
         healed_ns: When every fault had been healed and every node been started for the final phase; None before.
+        cut_short: Why the main phase ended before its time; empty if it did not. What was not injected then may be
+            what would have lost something.
     """
 
     def __init__(
@@ -177,6 +179,7 @@ class Phases:
         self._is_main_phase = True
         self._is_final_phase = False
         self.healed_ns: int | None = None
+        self.cut_short = ""
         self._watch = LiveWatch() if experiment.stop_on_violation else None
         self.workload: Workload = experiment.workload_type.make(
             experiment.workload,
@@ -208,6 +211,7 @@ class Phases:
         await self._main_time()
         self._nemesis.end_waiting()
         if self.stopped_early:
+            self.cut_short = f"the watch saw a violation ({self.stopped_early})"
             await self._nemesis.cut_short(faults)
         else:
             await faults

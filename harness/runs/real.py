@@ -322,7 +322,7 @@ class _RealRun:
                     self.history,
                     self.experiment,
                     final_phase_complete=result.final_phase_complete,
-                    incomplete_reason=result.stuck,
+                    incomplete_reason=result.stuck or self.phases.cut_short,
                     healed_ns=self.phases.healed_ns,
                     ended_ns=None if self.cluster.unobserved else ended_ns,
                 )

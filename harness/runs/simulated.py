@@ -235,7 +235,7 @@ class SimulatedRun:
             self.history,
             self.experiment,
             final_phase_complete=result.final_phase_complete,
-            incomplete_reason=result.stuck,
+            incomplete_reason=result.stuck or self.phases.cut_short,
             healed_ns=self.phases.healed_ns,
             ended_ns=self.world.now,
         )

@@ -31,6 +31,22 @@ REFUSED_PROPERTIES = {
 """Properties that an experiment cannot set, and why. The record of a run has one log start for all partitions. Its
 promises are read from the experiment's other keys."""
 
+_REMOVES = "it decides which records are removed, and the checkers would report them as lost"
+REFUSED_SETTINGS = {
+    name: _REMOVES
+    for name in (
+        "retention.bytes",
+        "retention.ms",
+        "log.retention.bytes",
+        "log.retention.hours",
+        "log.retention.minutes",
+        "log.retention.ms",
+        "cleanup.policy",
+        CLEANUP_POLICY,
+    )
+}
+"""Settings of topics and brokers that no fault can alter, and why."""
+
 
 def refuse_misleading_properties(given: Mapping[str, str]) -> None:
     """Raises `UsageError` if a property would make a verdict wrong."""
@@ -74,6 +90,12 @@ def _least(key: "TopicConfigKey", number: int, factor: int) -> str:
 def _refuse_value(key: "TopicConfigKey", name: str, text: str) -> None:
     if problem := _problem(key, name, text):
         raise UsageError(f"properties: {problem}")
+
+
+def misleading_setting(action: AlterConfig) -> str:
+    """Returns why an action would make a verdict wrong; "" if it would not."""
+    reason = REFUSED_SETTINGS.get(action.key)
+    return f"{action.key} cannot be altered: {reason}" if reason else ""
 
 
 def impossible_setting(action: AlterConfig) -> str:

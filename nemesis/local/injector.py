@@ -186,10 +186,11 @@ class End:
         if not self._pids:
             return no_effect()
         wanted = EXIT_CODES[self._fault.fault]
-        return Effect(
-            took_effect=wanted.issuperset(self._exit_codes.values()),
-            evidence={"pids": self._pids, "exit_codes": self._exit_codes},
-        )
+        evidence: dict[str, Any] = {"pids": self._pids, "exit_codes": self._exit_codes}
+        if self._fault.fault == "stop":
+            ends = self._exit_codes.items()
+            evidence["ended"] = {name: {"in_time": code != -signal.SIGKILL} for name, code in ends}
+        return Effect(took_effect=wanted.issuperset(self._exit_codes.values()), evidence=evidence)
 
 
 class Start:

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from checkers.kernels.compose import judge_run
-from harness.contracts.run_context import LOG_CHECKERS
-from harness.contracts.verdict import Judgement
+from harness.contracts.run_context import LOG_CHECKERS, RunContext
+from harness.contracts.verdict import Judgement, Validity
+from harness.history.op import FETCHED_AHEAD
 from tests.anomalies.runs import append, fault, final_read, leads, read, replica, run, state
 from tests.anomalies.runs_with_elections import (
     CONTEXT,
@@ -20,6 +21,61 @@ from tests.anomalies.runs_with_elections import (
 )
 
 # --- consumer groups ---
+
+
+@pytest.mark.parametrize(
+    ("invoked_at", "epoch", "judgement"),
+    [
+        (40, -1, EXCUSED),
+        # The election lost the record before it was read.
+        (60, -1, UNDECIDED),
+        # It may have been fetched before that.
+        (60, FETCHED_AHEAD, EXCUSED),
+        (60, 0, EXCUSED),
+        (60, 1, FORBIDDEN),
+    ],
+)
+def test_records_that_were_fetched_ahead_may_have_been_lost_before_the_poll_began(
+    invoked_at: int, epoch: int, judgement: Judgement
+) -> None:
+    polled = replace(read(5, invoked_at, 0, 1), epoch=epoch, stamps=(0, 0))
+    verdict = judged(
+        [*FIRST_TWO, polled, append(2, 1, at=80), *final_read(10, 0, 2)],
+        [state(1, 1, [1], epoch=0), state(50, 2, [2], epoch=1, flagged=True)],
+        faults=[fault(45, "isolate", ["b1"], healed=85)],
+    )
+    assert judgements(verdict, "lost-acked-write") == {judgement: 1}
+
+
+@pytest.mark.parametrize(
+    ("epoch", "judgement"), [(0, FORBIDDEN), (1, UNDECIDED), (FETCHED_AHEAD, UNDECIDED)]
+)
+def test_the_epoch_of_a_record_is_not_that_in_which_it_was_committed(
+    epoch: int, judgement: Judgement
+) -> None:
+    """Broker 1 appends op 1 and dies; broker 2 leads, commits it alone, and loses its page cache.
+
+    Had it been committed in epoch 0, more replicas than broker 2 had it.
+    """
+    polled = replace(read(5, 64, 1, start=1), inv=20, res=70, epoch=epoch, stamps=(0,))
+    tables = run(
+        [append(0, 0, at=1), append(1, None, at=3, outcome="info"), polled, *final_read(10, 0)],
+        states=[
+            state(1, 1, [1, 2, 3], epoch=0, min_isr=1),
+            state(50, 2, [2, 3], epoch=1, min_isr=1),
+            state(60, 2, [2], epoch=1, min_isr=1),
+            state(80, -1, [2], epoch=2, min_isr=1),
+            state(90, 2, [2], epoch=3, min_isr=1),
+        ],
+        faults=[
+            fault(2, "cut", ["b3"], healed=100),
+            fault(45, "kill", ["b1"], healed=100),
+            fault(75, "power", ["b2"], healed=88),
+        ],
+    )
+    verdict = judge_run(tables, RunContext(elr_on=False, min_isr=1))
+    assert judgements(verdict, "visible-regress") == {judgement: 1}
+    assert (verdict.validity == Validity.INVALID) == (judgement == FORBIDDEN)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from checkers.kernels.live_watch import LiveWatch
 from harness.errors import UsageError
 from harness.runs import experiment_file as experiments
 from harness.runs.judge import judge_result
@@ -31,6 +33,24 @@ def test_a_watched_run_stops_early_heals_and_is_invalid() -> None:
         assert all(row["completed_ns"] is not None for row in faults.values())
         assert result.elapsed_ms < simulate(CUTS, seed).elapsed_ms
     assert stopped
+
+
+def test_a_run_that_was_stopped_without_an_anomaly_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The watch knows no elections, so what it sees may be excused; the faults that are left were not injected."""
+    complete = LiveWatch.complete
+
+    def find_at_once(watch: LiveWatch, op: int, *more: Any) -> None:
+        complete(watch, op, *more)
+        watch.finding = "t-0: op 2 is early"
+
+    monkeypatch.setattr(LiveWatch, "complete", find_at_once)
+    result = simulate(WATCHED, 1)
+    verdict, _ = judge_result(WATCHED, 1, result)
+    assert result.final_phase_complete
+    assert verdict.validity == "unknown"
+    assert "the run ended early: the watch saw a violation (t-0: op 2 is early)" in verdict.reasons
 
 
 def test_the_same_seed_stops_at_the_same_moment() -> None:

@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from harness.contracts.client import Delivered, ProducedBatch
-from harness.contracts.transactions import Key, TransactionSettings
+from harness.contracts.client import ProducedBatch
+from harness.contracts.transactions import Delivered, Key, TransactionSettings
 from harness.history.op import Completion, Outcome
 from workloads.clients.confluent_library import code_and_name, ended, library
 
@@ -64,12 +64,14 @@ class ConfluentTransactionalProducer:
         return await self._attempt(lambda: self._producer.begin_transaction())
 
     async def send(self, batches: Sequence[ProducedBatch], delivered: Delivered) -> Completion:
-        """Sends batches and waits for their delivery reports."""
+        """Sends batches and waits for their delivery reports.
+
+        librdkafka may send the records of one call in several batches, of which only some are acknowledged.
+        """
         offsets: dict[int, dict[int, int | None]] = {}
         completion = await self._call(lambda: self._send(batches, offsets))
         for index, of_batch in sorted(offsets.items()):
-            if 0 in of_batch:
-                delivered(index, Completion(outcome=Outcome.OK, offset=first_offset(of_batch)))
+            delivered(index, of_batch)
         return completion
 
     async def send_offsets(self, group: str, positions: Mapping[Key, int]) -> Completion:
@@ -185,20 +187,6 @@ class ConfluentTransactionalProducer:
             self._producer.purge()
             self._producer.poll(0)
         self._producer = None
-
-
-def first_offset(offsets: Mapping[int, int | None]) -> int | None:
-    """Returns the offset of a batch's first record if the others follow without a gap, otherwise None.
-
-    librdkafka may send the records of one call in several batches, and records of others may lie between them.
-
-    Args:
-        offsets: Of records that were acknowledged, by place in the batch; None where the broker did not know it.
-    """
-    first = offsets.get(0)
-    if first is None or any(offset != first + place for place, offset in offsets.items()):
-        return None
-    return first
 
 
 def committed_positions(

@@ -22,9 +22,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from harness.contracts.client import Delivered, ProducedBatch, ProducerSettings
+from harness.contracts.client import ProducedBatch, ProducerSettings
 from harness.contracts.host import ClientHost
-from harness.contracts.transactions import Key, TransactionSettings
+from harness.contracts.transactions import Delivered, Key, TransactionSettings
 from harness.history.op import Completion, Outcome
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
@@ -170,7 +170,7 @@ class NativeTransactionalProducer:
 
         def ended(index: int, completion: Completion) -> None:
             if completion.outcome == Outcome.OK:
-                delivered(index, completion)
+                delivered(index, batches[index].offsets_from(completion.offset))
             else:
                 failures.append(completion)
 

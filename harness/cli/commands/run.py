@@ -43,7 +43,7 @@ def add_parser(commands: Subcommands) -> None:
         "--stop-on-violation",
         action="store_true",
         help="end the workload and the faults as soon as clients have seen something that no log does, then heal,"
-        " read everything and judge as usual",
+        " read everything and judge: a run that was ended is never valid",
     )
     parser.add_argument(
         "--coverage",

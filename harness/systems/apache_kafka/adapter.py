@@ -42,6 +42,7 @@ from harness.systems.preload import library as preload
 from harness.systems.properties import (
     RUN_PROPERTIES,
     impossible_setting,
+    misleading_setting,
     refuse_impossible_values,
     refuse_misleading_properties,
 )
@@ -242,8 +243,10 @@ class ApacheKafka:
         await topics.create_topic(host, bootstrap, topic)
 
     def refusal(self, action: Action) -> str:
-        """Returns why no version accepts the value of a setting; other actions are served, and may be refused."""
-        return impossible_setting(action) if isinstance(action, AlterConfig) else ""
+        """Returns why a setting cannot be altered; other actions are served, and Kafka may refuse them."""
+        if not isinstance(action, AlterConfig):
+            return ""
+        return misleading_setting(action) or impossible_setting(action)
 
     async def administer(
         self, host: ClientHost, brokers: Mapping[int, str], action: Action

@@ -214,8 +214,9 @@ class MetadataReader:
             if self._shown is not None and self._shown[:2] == (node_id, self.epoch):
                 self._after_s = max(self._after_s, self._shown[2])
             found = replace(found, after_s=self._after_s)
-        # Of a part of the committed records, the rest may have been committed as well.
-        if self.offset >= fetched.high_watermark:
+        # Of a part of the committed records, the rest may have been committed as well. A new leader does not know
+        # how far the log is committed (-1) until a record of its own epoch is.
+        if 0 <= fetched.high_watermark <= self.offset:
             self._shown = (self.leader_id, self.epoch, asked_s)
         return found
 

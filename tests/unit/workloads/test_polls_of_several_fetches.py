@@ -41,7 +41,7 @@ class FakeClient:
         positions: From which offset each fetch was requested.
     """
 
-    script: list[tuple[tuple[int, ...], int, int] | str] = field(default_factory=list)
+    script: list[tuple[tuple[int, ...], int | None, int] | str] = field(default_factory=list)
     log: list[Stored] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
 
@@ -92,7 +92,7 @@ class Polled:
     draws: int
 
 
-def poll(*script: tuple[tuple[int, ...], int, int] | str, most: int = 3) -> Polled:
+def poll(*script: tuple[tuple[int, ...], int | None, int] | str, most: int = 3) -> Polled:
     """Appends six records and lets a process poll them once, with up to `most` fetches."""
     history = HistoryWriter(None)
     clock = iter(range(10**6))
@@ -222,13 +222,41 @@ def test_the_order_is_judged_within_a_fetch_and_between_fetches(
 def test_completions_of_one_fetch_are_kept_as_they_are() -> None:
     failed = Completion(outcome=Outcome.FAIL, error_code=3, error="x", node="b2")
     good = Completion(outcome=Outcome.OK, end_offset=4, node="b1", leader_epoch=7)
-    assert join_fetches([failed]) is failed
-    assert join_fetches([good]) is good
+    assert join_fetches([failed], last_offset=-1) is failed
+    assert join_fetches([good], last_offset=3) is good
 
 
 def test_a_client_that_knows_no_log_end_claims_none() -> None:
     good = Completion(outcome=Outcome.OK)
-    assert join_fetches([good, good]).end_offset is None
+    assert join_fetches([good, good], last_offset=7).end_offset is None
+
+
+@pytest.mark.parametrize(
+    ("ends", "last_offset", "end"),
+    [
+        ((6, None), 5, 6),
+        # Another process appended after the first fetch, and the second one does not know the end.
+        ((6, None), 6, None),
+        ((None, 6), 5, 6),
+        ((6, 7), 6, 7),
+        ((0, None), -1, 0),
+    ],
+)
+def test_a_log_end_that_is_older_than_the_records_is_not_claimed(
+    ends: tuple[int | None, ...], last_offset: int, end: int | None
+) -> None:
+    fetches = [Completion(outcome=Outcome.OK, end_offset=each) for each in ends]
+    assert join_fetches(fetches, last_offset=last_offset).end_offset == end
+
+
+@pytest.mark.parametrize(
+    ("second_end", "anomalies"), [(None, set()), (6, set()), (1, {"torn-fetch", "stale-end"})]
+)
+def test_only_a_fetch_that_knows_its_end_is_torn(
+    second_end: int | None, anomalies: set[str]
+) -> None:
+    polled = poll(((), 1, 1), ((0, 1), second_end, 1), ((), second_end, 1))
+    assert found(polled) == anomalies
 
 
 @pytest.mark.parametrize("count", [0, 101])

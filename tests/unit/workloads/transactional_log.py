@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.contracts.client import (
-    Delivered,
     FetchedBatch,
     PlainRecord,
     PollResult,
     ProducedBatch,
 )
-from harness.contracts.transactions import READ_COMMITTED, Key, TransactionSettings
+from harness.contracts.transactions import READ_COMMITTED, Delivered, Key, TransactionSettings
 from harness.history.op import Completion, Outcome
 
 OK = Completion(outcome=Outcome.OK)
@@ -111,7 +110,7 @@ class FakeProducer:
             key = (batch.topic, batch.partition)
             log = self._log.records.setdefault(key, [])
             self.transaction.keys.add(key)
-            delivered(index, Completion(outcome=Outcome.OK, offset=len(log)))
+            delivered(index, batch.offsets_from(len(log)))
             log.extend((value, self.transaction) for _, value in batch.records)
         for _ in range(3):
             await asyncio.sleep(0)  # others run while the transaction is open

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from nemesis.agent.processes.procfs import process_start, process_state
+from nemesis.driver import cut_short
 from nemesis.fault import Fault
 from nemesis.local.injector import LocalInjector
 
@@ -143,6 +144,16 @@ def test_a_stop_that_ends_by_a_signal_did_not_stop_cleanly() -> None:
         stop = await injector.inject(fault("stop", "b1"), ("b1",))
         effect = await stop.effect()
         assert (effect.took_effect, effect.evidence["exit_codes"]) == (False, {"b1": -15})
+
+    run(story)
+
+
+@pytest.mark.parametrize(("exit_code", "nodes"), [(0, []), (1, []), (-signal.SIGKILL, ["b1"])])
+def test_a_stop_that_took_too_long_was_cut_short(exit_code: int, nodes: list[str]) -> None:
+    async def story(cluster: Sleepers, injector: LocalInjector) -> None:
+        cluster.exit_code = exit_code
+        stop = await injector.inject(fault("stop", "b1"), ("b1",))
+        assert cut_short((await stop.effect()).evidence) == nodes
 
     run(story)
 

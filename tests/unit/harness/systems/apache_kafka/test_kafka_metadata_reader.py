@@ -129,6 +129,24 @@ def test_what_was_read_was_not_committed_when_the_log_ended_before_it() -> None:
     assert found == [(2, 0.75), (4, 1.25), (log.end, 1.25)]
 
 
+def test_a_new_controller_that_does_not_know_what_is_committed_dates_nothing() -> None:
+    """The old one committed the rest after 1.25, when the reader asked it for the last time."""
+    log = recorded("4.0.2")
+    quorum, clock = quorum_of(log.log, 0), Clock()
+    committed = {1.0: 2, 1.5: -1, 2.0: log.end}
+
+    def later(_: MetadataReader) -> None:
+        clock.now_s += 0.25
+        for controller in quorum.controllers.values():
+            controller.high_watermark = committed.get(clock.now_s, controller.high_watermark)
+        if clock.now_s == 1.5:
+            quorum.leader, quorum.epoch = 13, quorum.epoch + 1
+
+    parts = read_until(quorum, log.end, clock=clock, each=later)
+    found = [(part.end, part.after_s) for part in parts if isinstance(part, Committed)]
+    assert found == [(2, 0.75), (log.end, 0.75)]
+
+
 def test_nothing_is_known_of_when_the_first_records_were_committed() -> None:
     log = recorded("4.0.2")
     clock = Clock()

@@ -1,7 +1,9 @@
 import pytest
 
+from harness.contracts.administration import AlterConfig
 from harness.contracts.system import Node, Settings
 from harness.errors import UsageError
+from harness.systems.apache_kafka.adapter import SYSTEM
 from harness.systems.apache_kafka.command import HEAP_MIB
 from harness.systems.apache_kafka.properties import (
     OWN_PROPERTIES,
@@ -149,3 +151,30 @@ def test_the_longest_timeout_of_sessions_and_elections_is_known(
     timings: str, given: dict[str, str], expected_ms: float
 ) -> None:
     assert election_timeout_ms(timings, given) == expected_ms
+
+
+@pytest.mark.parametrize(
+    ("topic", "key", "value"),
+    [
+        ("t", "retention.ms", "1000"),
+        # Its removal restores the default, a week, and clocks may be set to later.
+        ("t", "retention.ms", None),
+        ("t", "retention.bytes", "1"),
+        ("t", "cleanup.policy", "compact"),
+        ("", "log.retention.ms", "1000"),
+        ("", "log.retention.hours", "1"),
+        ("", "log.cleanup.policy", "delete"),
+    ],
+)
+def test_a_fault_cannot_alter_what_is_removed_from_logs(
+    topic: str, key: str, value: str | None
+) -> None:
+    action = AlterConfig(topic=topic, key=key, value=value)
+    assert SYSTEM.refusal(action).startswith(
+        f"{key} cannot be altered: it decides which records are removed"
+    )
+
+
+@pytest.mark.parametrize("key", ["min.insync.replicas", "segment.bytes", "max.message.bytes"])
+def test_a_fault_can_alter_other_settings(key: str) -> None:
+    assert SYSTEM.refusal(AlterConfig(topic="t", key=key, value="20000")) == ""
