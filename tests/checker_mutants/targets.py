@@ -12,7 +12,7 @@ NOT_DECIDING = frozenset({"checkers/models/picture.py"})
 """What draws pictures decides nothing."""
 
 DEFINITIONS = (
-    "tests/checker_mutants/samples.py",
+    "tests/checker_mutants/test_samples.py",
     "tests/property/test_findings_by_definition.py",
     "tests/property/test_elections_by_definition.py",
     "tests/property/test_unavoidable_elections.py",
@@ -36,7 +36,7 @@ TESTS = (
     "tests/property/test_election_runs.py",
     "tests/property/test_corrupted_runs.py",
 )
-"""Of the comparisons with exhaustive search, `samples.py` has short parts: the rest takes long."""
+"""Of the comparisons with exhaustive search, `test_samples.py` has short parts: the rest takes long."""
 
 _OF_PIECES = ("test_huge", "test_cut_histories", "test_cut_partitions")
 _OF_ELECTIONS = (

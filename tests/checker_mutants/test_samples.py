@@ -1,10 +1,11 @@
-"""Short parts of the comparisons with exhaustive search. Only mutation testing runs them."""
+"""Short parts of the comparisons with exhaustive search, as mutation testing needs them."""
 
 import random
 
 import pytest
 
 from checkers.models import check_model, find_model
+from checkers.models.order import order_in_time
 from checkers.models.prepare import prepare
 from checkers.models.queue_decision import decide_queue
 from checkers.models.search import Budget, Search
@@ -59,7 +60,9 @@ def test_queues_of_equal_values(part: int) -> None:
     for number in range(part * 50, (part + 1) * 50):
         history = equal_values_history(random.Random(f"sample/{number}"))
         decision = decide_queue(history)
-        assert decision is not None
+        if decision is None:
+            assert order_in_time(history).pairs
+            continue
         found = Search(queue, prepare(queue, history)).run(Budget(configurations_max=3_000))
         assert found.is_linearizable in (None, decision.is_valid)
 
