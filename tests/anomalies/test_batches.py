@@ -14,7 +14,7 @@ from harness.contracts.verdict import Judgement, Validity
 from harness.errors import HistoryError
 from harness.history.schema import TABLES
 from tests.anomalies.runs import Call, run
-from tests.property.brute_force import operations_table
+from tests.property.brute_force import operations_table, records_table
 
 CONTEXT = RunContext(
     checkers=(*LOG_CHECKERS, BATCH_CHECKER), enabled_faults=(), acked_during_faults_min=0
@@ -53,9 +53,11 @@ THREE = [sent(0), sent(1, batch=0), sent(2, batch=0)]
 OTHER = sent(5, at=20)
 
 
-def torn(calls: list[Call], context: RunContext = CONTEXT) -> int:
-    """Returns how many records are missing from batches, by the checker alone."""
+def torn(calls: list[Call], context: RunContext = CONTEXT, *, unreadable: int | None = None) -> int:
+    """Returns how many records are missing from batches, by the checker alone; one offset may be unreadable."""
     tables = {name: schema.empty_table() for name, schema in TABLES.items()} | run(calls)
+    if unreadable is not None:
+        tables["records_read"] = records_table(calls, statuses={unreadable: "corrupt"})
     report = BATCHES.check(PartitionTables(tables), context)
     assert {one.id for one in report.findings} <= {"torn-batch"}
     return sum(one.count for one in report.findings)
@@ -73,6 +75,17 @@ def test_every_missing_record_of_a_batch_is_found(missing: int) -> None:
     rest = [OTHER, final(*records, (3, 5), end=4)]
     assert torn([*THREE, *rest]) == 1
     assert torn([*THREE, OTHER, final((0, 0), (3, 5), end=4)]) == 2
+
+
+@pytest.mark.parametrize("unreadable", range(3))
+def test_a_record_that_cannot_be_read_may_be_the_missing_one(unreadable: int) -> None:
+    whole = final((0, 0), (1, 1), (2, 2), end=3)
+    assert torn([*THREE, whole], unreadable=unreadable) == 0
+    assert torn([*THREE, OTHER, final((0, 0), (1, 5), (2, 2), end=3)], unreadable=2) == 1
+    # Another record is at the place of the last one.
+    assert torn([*THREE, final(*whole.records[:2], (2, 7), end=3)], unreadable=unreadable) == (
+        unreadable != 2
+    )
 
 
 def test_another_record_at_its_place_does_not_replace_it() -> None:

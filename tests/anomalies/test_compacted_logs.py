@@ -490,6 +490,42 @@ def test_the_missing_record_of_a_session_may_have_been_replaced() -> None:
         assert (verdict.validity, ids(verdict)) == (Validity.INVALID, {"producer-gap"})
 
 
+@pytest.mark.parametrize(
+    ("others", "left", "anomalies"),
+    [
+        ([append(4, 1, at=3)], [(1, 4)], {"producer-gap"}),
+        # Another append has its key, but it had its offset until then.
+        ([append(4, 1, at=3)], [], {"producer-gap"}),
+        ([], [], set()),
+    ],
+)
+def test_the_missing_record_of_a_session_was_not_where_another_one_was(
+    others: list[Call], left: list[tuple[int, int]], anomalies: set[str]
+) -> None:
+    calls = [
+        replace(append(0, 0, at=1), process=7),
+        MISSING,
+        replace(append(2, 2, at=6), process=7, res=9),
+        append(3, 3, at=20),
+        *others,
+        final(10, 100, (0, 0), *left, (2, 2), (3, 3), end=4),
+    ]
+    context = replace(CONTEXT, checkers=(*LOG_CHECKERS, SESSION_CHECKER))
+    keys = {0: "x", 1: "a", 2: "a", 3: "q", 4: "q"}
+    assert ids(judged(calls, keys, context)) == anomalies
+
+
+def test_nothing_was_before_the_first_record_of_a_log() -> None:
+    calls = [
+        MISSING,
+        replace(append(2, 0, at=6), process=7, res=9),
+        append(3, 1, at=20),
+        final(10, 100, (0, 2), (1, 3), end=2),
+    ]
+    context = replace(CONTEXT, checkers=(*LOG_CHECKERS, SESSION_CHECKER))
+    assert ids(judged(calls, {1: "a", 2: "a", 3: "b"}, context)) == {"producer-gap"}
+
+
 def test_the_missing_record_of_a_session_needs_an_offset_between_the_others() -> None:
     """At offset 0, the only other one without a record, it would be before the record that was sent before it."""
     keys = {0: "x", 1: "a", 2: "a", 3: "b"}

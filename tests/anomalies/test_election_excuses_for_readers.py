@@ -45,6 +45,8 @@ def test_records_that_were_fetched_ahead_may_have_been_lost_before_the_poll_bega
         faults=[fault(45, "isolate", ["b1"], healed=85)],
     )
     assert judgements(verdict, "lost-acked-write") == {judgement: 1}
+    assert verdict.excused_lost_records == (judgement == EXCUSED)
+    assert verdict.unexcused_lost_records == (judgement == FORBIDDEN)
 
 
 @pytest.mark.parametrize(

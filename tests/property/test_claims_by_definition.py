@@ -12,6 +12,7 @@ from checkers.kernels.history import INF_NS, NONE, read_history
 from checkers.kernels.replica_logs import ANY_EPOCH
 from harness.history.schema import TABLES
 from tests.anomalies.runs import state, table
+from tests.anomalies.test_compacted_logs import keyed
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
 from tests.property.test_findings_by_definition import history_of
 
@@ -156,6 +157,94 @@ def test_claims_are_those_of_one_record_after_the_other(part: int) -> None:
                 naive.claim(op, offset, int(value), last_shown)
                 for (op, offset), value in zip(pairs, values, strict=True)
             ], f"history {number}"
+
+
+def keyed_history(rng: random.Random) -> tuple[list[Call], dict[int, str]]:
+    """Returns appends to a compacted topic and polls of it, in any order, and the keys of the appends."""
+    calls: list[Call] = []
+    for op in range(rng.randint(2, 8)):
+        inv = rng.randrange(12)
+        res = inv + rng.randrange(6)
+        if rng.random() < 0.3:
+            offsets = sorted(rng.sample(range(5), rng.randint(0, 3)))
+            records = tuple((offset, rng.randrange(9)) for offset in offsets)
+            more = {"position": 0, "records": records, "stamps": (0,) * len(records)}
+            calls.append(Call(op=op, kind="poll", process=9, inv=inv, res=res, **more))
+            continue
+        outcome = rng.choice(("ok", "ok", "ok", "info", "fail"))
+        calls.append(
+            Call(
+                op=op,
+                kind="append",
+                process=op,
+                inv=inv,
+                res=rng.choice((res, None)) if outcome == "info" else res,
+                outcome=outcome,
+                offset=rng.randrange(5) if outcome == "ok" and rng.random() < 0.7 else None,
+            )
+        )
+    return calls, {call.op: rng.choice(("", "a", "b")) for call in calls if call.kind == "append"}
+
+
+def may_be_behind(one: Call, other: Call, clock_error_ns: int) -> bool:
+    """Whether an append may have written behind another one, as far as times show it."""
+    if other.outcome == "fail":
+        return False
+    return other.outcome == "info" or (other.res or 0) >= one.inv - clock_error_ns
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_what_a_cleaner_may_have_removed_follows_from_keys_and_times(part: int) -> None:
+    seen = set()
+    for number in range(part * 200, (part + 1) * 200):
+        rng = random.Random(f"keys/{number}")
+        calls, keys = keyed_history(rng)
+        error_ns = rng.choice((0, 0, 2))
+        tables = keyed(calls, keys)
+        history = read_history(*tables.values())
+        no_states = {
+            n: TABLES[n].empty_table()
+            for n in ("partition_states", "replica_states", "broker_states", "faults")
+        }
+        elections = Elections(no_states.pop("partition_states"), **no_states, elr_on=False)
+        reader = ClaimReader(
+            history,
+            tables["operations"],
+            tables["records_read"],
+            elections,
+            compacted=True,
+            clock_error_ns=error_ns,
+        )
+        appends = {call.op: call for call in calls if call.kind == "append"}
+        known = {(c.offset, c.op) for c in appends.values() if c.offset is not None}
+        known |= {record for c in calls for record in c.records}
+        pairs = [(offset, value) for offset in range(5) for value in range(10)]
+        offsets, values = (np.array(column, dtype=np.int64) for column in zip(*pairs, strict=True))
+        may_be_removed = [
+            value not in appends
+            or any(
+                may_be_behind(appends[value], other, error_ns)
+                for op, other in appends.items()
+                if op != value and keys[value] != "" and keys[op] == keys[value]
+            )
+            for _, value in pairs
+        ]
+        have_later = [
+            value in appends
+            and keys[value] != ""
+            and any(o > offset and keys.get(v, "") == keys[value] for o, v in known)
+            for offset, value in pairs
+        ]
+        are_shared = [
+            is_later and len({v for o, v in known if o == offset}) > 1
+            for (offset, _), is_later in zip(pairs, have_later, strict=True)
+        ]
+        assert reader.may_be_removed(values).tolist() == may_be_removed, f"history {number}"
+        assert reader.have_later(values, offsets).tolist() == have_later, f"history {number}"
+        found = reader.are_replaced_at_shared(values, offsets).tolist()
+        assert found == are_shared, f"history {number}"
+        seen |= set(zip(may_be_removed, have_later, are_shared, strict=True))
+    assert len(seen) >= 5
 
 
 def test_pairs_are_found_among_pairs() -> None:

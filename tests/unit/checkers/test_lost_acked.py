@@ -22,6 +22,7 @@ from checkers.kernels.lost_acked import (
     LossReport,
     check_losses,
     final_log,
+    has_room,
     merged,
     passed_between_polls,
 )
@@ -439,3 +440,12 @@ def test_a_record_is_there_wherever_it_is_read_unless_producers_send_twice() -> 
     assert final_log(history(calls)).present.tolist() == [True, True]
     assert final_log(history(calls), sent_twice=True).present.tolist() == [False, False]
     assert [each.id for each in checked(calls).findings] == []
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "is_left"),
+    [(3, 5, False), (3, 6, True), (2, 5, True), (5, 5, False), (6, 5, False), (0, 1, True)],
+)
+def test_a_range_has_room_unless_all_of_it_is_taken(start: int, stop: int, is_left: bool) -> None:
+    taken, first, last = (np.array(column) for column in ([3, 4, 7], [start], [stop]))
+    assert has_room(taken, first, last).tolist() == [is_left]
