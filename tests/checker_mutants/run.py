@@ -117,9 +117,10 @@ class Judge:
         chosen, seconds = [], 0.0
         for test in tests:
             seconds += self._lines[test].seconds
-            if seconds > self._choice.seconds_max and chosen:
-                break
-            chosen.append(test)
+            is_in_time = seconds <= self._choice.seconds_max or not chosen
+            # A slow test that killed once must not keep away the quick ones that are about the module.
+            if is_in_time or is_about(test, mutant.module):
+                chosen.append(test)
         return chosen
 
 
