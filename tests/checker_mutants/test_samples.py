@@ -12,11 +12,13 @@ from checkers.models.search import Budget, Search
 from harness.contracts.verdict import Validity
 from tests.property.brute_force import disagreements
 from tests.property.election_runs import wrong_verdicts
-from tests.property.model_brute_force import disagreement
+from tests.property.model_brute_force import NAMES, disagreement
 from tests.property.model_histories import (
+    back_to_back_history,
     equal_values_history,
     is_linearizable,
     large_history,
+    objects_of,
     queue_history,
 )
 from tests.property.transaction_histories import KINDS, history_of
@@ -70,3 +72,14 @@ def test_queues_of_equal_values(part: int) -> None:
 def test_a_large_queue_is_decided_within_the_limit_on_states() -> None:
     history = large_history(random.Random("sample/4"), "queue", domain=30, think=0.0)
     assert decide_queue(history) is not None
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_operations_that_touch(part: int) -> None:
+    names = sorted(NAMES)
+    for number in range(part * 60, (part + 1) * 60):
+        name = names[number % len(names)]
+        history = back_to_back_history(random.Random(f"sample/{number}"), name)
+        expected = all(is_linearizable(name, one) for one in objects_of(name, history))
+        result = check_model(history, find_model(name), time_limit_s=None)
+        assert (result.validity == Validity.VALID) == expected

@@ -420,3 +420,16 @@ def large_history(
         calls.append((one, effect * 1e6))
         free.append((begin + duration, process + processes if is_info else process))
     return executed(name, calls)
+
+
+def objects_of(name: str, history: list[Operation]) -> list[list[Operation]]:
+    """Returns the operations by key or element, if each of them is an object of its own."""
+    if name == "key-value":
+        keys = [one.input if one.function == "get" else one.input[0] for one in history]
+    elif name == "set" and all(one.function != "read" for one in history):
+        keys = [one.input for one in history]
+    else:
+        return [history]
+    return [
+        [one for one, its in zip(history, keys, strict=True) if its == key] for key in set(keys)
+    ]

@@ -19,6 +19,7 @@ from tests.property.model_histories import (
     equal_values_history,
     is_linearizable,
     large_history,
+    objects_of,
     queue_history,
     small_history,
 )
@@ -38,19 +39,6 @@ def test_small_histories_get_the_verdict_of_exhaustive_search(chunk: int) -> Non
         verdicts.append(expected)
     assert verdicts.count(True) > CHUNK // 5
     assert verdicts.count(False) > CHUNK // 5
-
-
-def objects_of(name: str, history: list[Operation]) -> list[list[Operation]]:
-    """Returns the operations by key or element, if each of them is an object of its own."""
-    if name == "key-value":
-        keys = [one.input if one.function == "get" else one.input[0] for one in history]
-    elif name == "set" and all(one.function != "read" for one in history):
-        keys = [one.input for one in history]
-    else:
-        return [history]
-    return [
-        [one for one, its in zip(history, keys, strict=True) if its == key] for key in set(keys)
-    ]
 
 
 @pytest.mark.parametrize(

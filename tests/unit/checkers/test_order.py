@@ -1,9 +1,11 @@
 """A process calls one operation at a time, so its operations have an order that a coarse clock does not hide."""
 
+import random
+
 import pytest
 
 from checkers.models import Operation, check_model, find_model
-from checkers.models.order import order_in_time
+from checkers.models.order import comes_first, order_in_time
 from harness.contracts.verdict import Validity
 from tests.unit.checkers.model_operations import op
 
@@ -105,3 +107,69 @@ def test_an_operation_with_an_unknown_end_comes_before_nothing() -> None:
     assert verdict(
         "register", op("write", 1, None, 0, 5, "info"), op("read", None, None, 5, 9)
     ) == (VALID)
+
+
+def touches(first: Operation, second: Operation) -> bool:
+    """Whether one process called the second operation when the first one ended, by definition."""
+    if first is second or first.process != second.process or first.outcome == "info":
+        return False
+    has_length = [
+        one.completed_ns is not None and one.completed_ns > one.invoked_ns
+        for one in (first, second)
+    ]
+    return first.completed_ns == second.invoked_ns and any(has_length)
+
+
+def coarse_history(rng: random.Random) -> list[Operation]:
+    history = []
+    for _ in range(rng.randint(2, 6)):
+        begin = rng.randrange(4)
+        outcome = rng.choice(("ok", "ok", "ok", "info"))
+        end = begin + rng.randrange(3)
+        is_open = outcome == "info" and rng.random() < 0.5
+        history.append(
+            op(
+                "read",
+                None,
+                None,
+                begin,
+                None if is_open else end,
+                outcome,
+                process=rng.randrange(3),
+            )
+        )
+    return history
+
+
+def test_the_order_in_time_is_that_of_all_pairs_of_operations() -> None:
+    seen = set()
+    for seed in range(800):
+        history = coarse_history(random.Random(seed))
+        order = order_in_time(history)
+        strict = order_in_time(history, is_strict=True)
+        assert sorted(order.events) == sorted(strict.events)
+        assert strict.pairs == []
+        for x, first in enumerate(history):
+            for y, second in enumerate(history):
+                if x == y:
+                    continue
+                is_touching = touches(first, second)
+                if first.process == second.process:
+                    assert comes_first(first, second) == is_touching
+                is_over = first.outcome == "ok" and (first.completed_ns or 0) < second.invoked_ns
+                comes_before, comes_before_strictly = (
+                    first.outcome == "ok"
+                    and each.events.index((True, x)) < each.events.index((False, y))
+                    for each in (order, strict)
+                )
+                is_pair = (x, y) in order.pairs
+                assert comes_before == ((is_over or is_touching) and not is_pair)
+                assert comes_before_strictly >= (is_over or is_touching)
+                assert is_touching or not is_pair
+                seen.add((is_touching, is_pair, is_over))
+    assert seen == {
+        (False, False, False),
+        (False, False, True),
+        (True, False, False),
+        (True, True, False),
+    }

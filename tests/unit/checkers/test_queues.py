@@ -224,6 +224,8 @@ def test_queues_with_keys_are_checked_per_key() -> None:
     (part,) = result.partitions
     assert (part.key, part.blocked[0]) == (("y",), 3)
     assert part.sentence.startswith("key 'y': 2 was enqueued before 3, but 3 was dequeued")
+    (alone,) = check("keyed-queue", op("dequeue", "y", 3, 7, 8)).partitions
+    assert alone.sentence.startswith("key 'y': ")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from checkers.models import Operation, check_model, find_model
-from checkers.models.registers import KeyValue
+from checkers.models.registers import KeyValue, LenientKeyValue
 from harness.contracts.verdict import Validity
 from tests.unit.checkers.model_operations import cas, check, is_valid, op, read, write
 
@@ -266,3 +266,22 @@ def test_a_remove_of_an_element_that_nobody_adds_is_an_observation() -> None:
     result = check("set", *history, op("remove", 2, True, 5, 6), op("read", None, [1], 7, 8))
     assert result.validity == Validity.INVALID
     assert "saw the element 2, which was never added" in result.sentence
+
+
+def test_after_text_was_appended_to_a_number_a_key_may_hold_anything_until_it_is_put() -> None:
+    calls = [op("put", ("x", 1), None, 0, 1), op("append", ("x", "a"), None, 2, 3)]
+    gets = [op("get", "x", "1a", 4, 5), op("get", "x", 7, 6, 7)]
+    again = [op("put", ("x", 2), None, 8, 9), op("append", ("y", "b"), None, 8, 9)]
+    lenient = LenientKeyValue()
+
+    def validity(*operations: Operation) -> Validity:
+        return check_model(operations, lenient, time_limit_s=None).validity
+
+    assert validity(*calls, *gets) == Validity.VALID
+    assert validity(*calls, *gets, *again, op("get", "x", 2, 10, 11)) == Validity.VALID
+    assert validity(*calls, *gets, *again, op("get", "x", 7, 10, 11)) == Validity.INVALID
+    assert validity(*calls, *gets, *again, op("get", "y", "b", 10, 11)) == Validity.VALID
+    assert validity(*calls, *gets, *again, op("get", "y", "c", 10, 11)) == Validity.INVALID
+    assert validity(calls[0], op("get", "x", 7, 4, 5)) == Validity.INVALID
+    state = lenient.step((1,), calls[1])
+    assert (lenient.describe(state), lenient.describe((1,))) == ("anything", "1")
