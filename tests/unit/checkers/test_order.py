@@ -6,6 +6,7 @@ import pytest
 
 from checkers.models import Operation, check_model, find_model
 from checkers.models.order import comes_first, order_in_time
+from checkers.models.queue_decision import decide_queue
 from harness.contracts.verdict import Validity
 from tests.unit.checkers.model_operations import op
 
@@ -83,6 +84,22 @@ def test_the_set_and_the_queue_keep_the_order_of_several_processes_that_touch() 
     nothing = [op("dequeue", None, None, 5, 9, process=process) for process in (0, 1)]
     assert verdict("queue", *enqueues, nothing[0]) == INVALID
     assert verdict("queue", *enqueues, op("dequeue", None, None, 5, 9, process=2)) == VALID
+
+
+def test_queues_are_decided_in_the_stricter_order_if_that_is_enough() -> None:
+    enqueues = [op("enqueue", process, None, 0, 5, process=process) for process in (0, 1)]
+    own = [op("dequeue", None, process, 5, 9, process=process) for process in (0, 1)]
+    nothing = op("dequeue", None, None, 5, 9, process=1)
+
+    def is_valid(*operations: Operation) -> bool | None:
+        assert order_in_time(operations).pairs
+        decision = decide_queue(operations)
+        return None if decision is None else decision.is_valid
+
+    assert is_valid(*enqueues, *own) is True
+    # Its own value had been enqueued, and nobody dequeued it.
+    assert is_valid(*enqueues, own[0], nothing) is None
+    assert is_valid(*enqueues, own[0], op("dequeue", None, 7, 5, 9, process=1)) is False
 
 
 def test_pairs_are_returned_apart_only_where_several_processes_touch() -> None:
