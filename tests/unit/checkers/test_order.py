@@ -102,6 +102,29 @@ def test_queues_are_decided_in_the_stricter_order_if_that_is_enough() -> None:
     assert is_valid(*enqueues, own[0], op("dequeue", None, 7, 5, 9, process=1)) is False
 
 
+def test_of_equal_operations_each_waits_for_another_one() -> None:
+    """Both write 2, but one of the writes may only follow the read, and the read needs the other one."""
+    history = [
+        op("write", 0, None, 1, 2, process=1),
+        op("write", 2, None, 2, 3, process=1),
+        op("read", None, 2, 0, 2, process=0),
+        op("write", 2, None, 2, 2, process=0),
+    ]
+    assert len(order_in_time(history).pairs) == 2
+    assert verdict("register", *history) == VALID
+
+
+def test_an_observer_that_waits_for_another_one_follows_it_at_once() -> None:
+    history = [
+        op("enqueue", 0, None, 0, 1, process=0),
+        op("enqueue", 1, None, 1, 2, process=0),
+        op("dequeue", None, None, 1, 1, process=2),
+        op("dequeue", None, None, 0, 1, process=2),
+    ]
+    assert order_in_time(history).pairs == [(0, 1), (3, 2)]
+    assert verdict("queue", *history) == VALID
+
+
 def test_pairs_are_returned_apart_only_where_several_processes_touch() -> None:
     one, two = two_processes("a", "b")[:2], two_processes("a", "b")
     assert order_in_time(one).events == [(False, 0), (True, 0), (False, 1), (True, 1)]
