@@ -49,6 +49,16 @@ def test_the_first_election_that_may_have_been_after_the_first_record_was_sent(
 
 
 @pytest.mark.parametrize(
+    ("at_ns", "judgement"), [(903, Judgement.UNDECIDED), (904, Judgement.FORBIDDEN)]
+)
+def test_the_last_election_that_may_have_been_before_the_last_read(
+    at_ns: int, judgement: Judgement
+) -> None:
+    states = [state(-9, 1, [1], epoch=0), state(at_ns, 2, [2], epoch=1, flagged=True)]
+    assert gaps_by_elections(10, 41, UNCLEAN, states=states) == BY_ELECTIONS[judgement]
+
+
+@pytest.mark.parametrize(
     ("healed", "judgement"), [(9, Judgement.FORBIDDEN), (10, Judgement.UNDECIDED)]
 )
 def test_a_fault_that_may_have_had_an_effect_was_over_when_the_first_record_was_sent(
