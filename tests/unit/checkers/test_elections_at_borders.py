@@ -521,3 +521,33 @@ def test_a_gap_may_explain_what_was_established_since_its_beginning(
     lost = claims(low_epoch=[0], high_epoch=[0], from_ns=[5], by_ns=[5])
     until = claims(from_ns=[5], by_ns=[by_ns])
     assert elections_of(UNKNOWN_EPOCHS).fates(lost, until).outcome.tolist() == [expected]
+
+
+# --- states that were read late ---
+
+
+@pytest.mark.parametrize("first_after_ns", [None, -5])
+@pytest.mark.parametrize(
+    ("at_ns", "after_ns", "outcome", "election"),
+    [
+        (30, 20, EXCUSED, 1),
+        (31, None, UNEXCUSED, -1),
+        (31, 31, UNEXCUSED, -1),
+        # It may have been committed before the other record was established.
+        (40, 20, UNDECIDED, 1),
+        (40, 30, UNDECIDED, 1),
+        (40, 31, UNEXCUSED, -1),
+    ],
+)
+def test_an_election_that_was_read_late_may_have_been_before_the_other_record(
+    first_after_ns: int | None, at_ns: int, after_ns: int | None, outcome: int, election: int
+) -> None:
+    """The lost record was established by 5, and the other one at its offset by 30."""
+    states = [
+        state(0, 1, [1, 2], epoch=0) | {"after_ns": first_after_ns},
+        state(at_ns, 2, [2], epoch=1, flagged=True) | {"after_ns": after_ns},
+    ]
+    lost = claims(low_epoch=[0], high_epoch=[0], from_ns=[4], by_ns=[5])
+    until = claims(from_ns=[29], by_ns=[30])
+    fates = elections_of(states).fates(lost, until)
+    assert (fates.outcome.tolist(), fates.election.tolist()) == ([outcome], [election])
