@@ -551,3 +551,37 @@ def test_an_election_that_was_read_late_may_have_been_before_the_other_record(
     until = claims(from_ns=[29], by_ns=[30])
     fates = elections_of(states).fates(lost, until)
     assert (fates.outcome.tolist(), fates.election.tolist()) == ([outcome], [election])
+
+
+# --- records that were read after the election that lost them ---
+
+
+@pytest.mark.parametrize(
+    ("high_epoch", "read_ns", "until_ns", "outcome"),
+    [
+        # What the new leader wrote there shows that it lacked the record: a deposed leader showed it.
+        (0, 60, None, EXCUSED),
+        # It may have been written in the new leader's epoch.
+        (1, 60, None, UNDECIDED),
+        (1, 50, None, EXCUSED),
+        (1, 51, None, UNDECIDED),
+        # Only a read before the other record was established shows that it was still there.
+        (1, 60, 60, UNDECIDED),
+        (1, 60, 59, EXCUSED),
+    ],
+)
+def test_a_record_that_was_read_after_the_election_may_not_have_been_lost_by_it(
+    high_epoch: int, read_ns: int, until_ns: int | None, outcome: int
+) -> None:
+    states = [state(0, 1, [1, 2], epoch=0), state(50, 2, [2], epoch=1, flagged=True)]
+    lost = claims(
+        offset=[5],
+        low_epoch=[0],
+        high_epoch=[high_epoch],
+        from_ns=[4],
+        by_ns=[60],
+        read_ns=[read_ns],
+    )
+    until = None if until_ns is None else claims(from_ns=[52], by_ns=[until_ns])
+    fates = elections_of(states).fates(lost, until, Written.of(ints(1), ints(5)))
+    assert fates.outcome.tolist() == [outcome]
