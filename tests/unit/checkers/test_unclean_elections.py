@@ -376,3 +376,13 @@ def test_a_state_that_was_read_late_may_have_been_in_force_when_a_fault_began() 
     for after_ns, since in ((28, [(INF_NS, 28)]), (36, [])):
         found = destroyed([LONE[0], {**shrunk, "after_ns": after_ns}, elected], None)
         assert [(one.since_ns, one.perhaps_since_ns) for one in found] == since
+
+
+@pytest.mark.parametrize(("after_ns", "since_ns"), [(None, 10), (7, 7)])
+def test_a_leader_may_have_been_alone_since_the_last_state_before_missing_ones(
+    after_ns: int | None, since_ns: int
+) -> None:
+    first = {**LONE[0], "after_ns": after_ns}
+    alone, elected = state(20, 1, [1], epoch=2, min_isr=1), state(50, 1, [1], epoch=3, min_isr=1)
+    (found,) = destroyed([first, alone, elected], None)
+    assert (found.since_ns, found.perhaps_since_ns) == (20, since_ns)
