@@ -335,3 +335,17 @@ def test_an_unknown_commit_that_is_proven_may_be_what_the_coordinator_did_not_kn
     group.events.note(number, "unknown")
     group.processed(3, 0)
     assert judgements(judged(group.end(), elected(9, 2, 3)))[REPEATED] is Judgement.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("position", "judgement"), [(1, Judgement.FORBIDDEN), (2, Judgement.UNDECIDED)]
+)
+def test_a_processor_that_committed_too_little_was_not_told_an_old_position(
+    position: int, judgement: Judgement
+) -> None:
+    """The first one processed records 0 and 1; the next one began at 1."""
+    group = Group()
+    group.run(group.begin(2), 0, 1, position=position)
+    group.run(group.begin(3), 1, position=2)
+    verdict = judged(group.end(), elected(9, 2, 3))
+    assert judgements(verdict)[REPEATED] is judgement

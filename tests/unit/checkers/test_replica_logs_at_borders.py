@@ -386,3 +386,14 @@ def test_beyond_what_a_leader_cut_from_its_log_its_epoch_wrote_every_offset_once
     )
     both = records((2, 1, 1, 8), (3, 1, 1, 8))
     assert logs.certainly_has(Moment(broker=1, at_ns=20, epoch=2), both).tolist() == [False, True]
+
+
+@pytest.mark.parametrize(("from_ns", "epoch"), [(20, 0), (21, -1)])
+def test_a_leader_serves_reads_that_begin_until_its_end(from_ns: int, epoch: int) -> None:
+    logs = logs_of(
+        leads(3, 1, 1, epoch=0),
+        leads(5, 1, 1, hw=1, epoch=0, cause="high-watermark"),
+        replica(20, 1, 1, hw=1, role="offline", cause="down"),
+    )
+    _, passed_ns, found = logs.served(ints(0), ints(from_ns), ints(40), ints(-1))
+    assert (found.tolist(), passed_ns.tolist()) == ([epoch], [5 if epoch == 0 else FOREVER_NS])
