@@ -303,3 +303,29 @@ def test_without_faults_no_commit_was_during_one_and_without_the_checker_none_co
     assert events.verdict(faults=lasting).coverage["acked_during_faults"] == 1
     appends_only = replace(CONTEXT, checkers=("linearizability",))
     assert events.verdict(appends_only, faults=lasting).coverage["acked_during_faults"] == 0
+
+
+def test_an_aborted_transaction_of_which_a_part_was_read_is_not_torn() -> None:
+    """No part of it belongs there."""
+    events = Events()
+    aborted, committed = producer(events, 1), producer(events, 2)
+    first = events.send(aborted, 0, A, 0)
+    events.send(aborted, 1, B, 0)
+    events.abort(aborted)
+    second = events.send(committed, 0, A, 1)
+    events.commit(committed)
+    events.closing(a=[(0, first), (1, second)])
+    assert judgements(events.verdict(CONTEXT)) == {"G1a": Judgement.FORBIDDEN}
+
+
+@pytest.mark.parametrize("offset", [0, None], ids=["acknowledged", "read"])
+def test_the_first_offset_of_a_log_counts_for_the_order_of_sends(offset: int | None) -> None:
+    events = Events()
+    other, sender = producer(events, 2), producer(events, 1)
+    first = events.send(sender, 0, A, offset)
+    between = events.send(other, 0, A, 1)
+    last = events.send(sender, 1, A, 2)
+    events.commit(other)
+    events.commit(sender)
+    events.closing(a=[(0, first), (1, between), (2, last)])
+    assert "int-send-skip" in judgements(events.verdict(CONTEXT))
