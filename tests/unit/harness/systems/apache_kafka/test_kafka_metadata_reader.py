@@ -110,41 +110,41 @@ def test_every_committed_record_is_read_once_and_in_order(version: str, bytes_ma
     assert records_of(parts) == expected_records(log.log, 0, log.end)
 
 
-def test_what_was_read_was_not_committed_when_the_log_ended_before_it() -> None:
-    """Every read is a quarter of a second after the one before it."""
+def dates(committed: dict[float, int], *, elected_s: float) -> list[tuple[int, float]]:
+    """Returns up to where the parts that were read go, and since when each may have been committed.
+
+    Every read is a quarter of a second after the one before it.
+
+    Args:
+        committed: The high watermark from some moments on.
+        elected_s: When another controller leads.
+    """
     log = recorded("4.0.2")
     quorum, clock = quorum_of(log.log, 0), Clock()
-    committed = {1.0: 2, 1.5: 4, 2.25: log.end}
 
     def later(_: MetadataReader) -> None:
         clock.now_s += 0.25
         for controller in quorum.controllers.values():
             controller.high_watermark = committed.get(clock.now_s, controller.high_watermark)
-        if clock.now_s == 2.0:
-            # Another controller leads, and commits what the reader hears later.
+        if clock.now_s == elected_s:
             quorum.leader, quorum.epoch = 13, quorum.epoch + 1
 
     parts = read_until(quorum, log.end, clock=clock, each=later)
-    found = [(part.end, part.after_s) for part in parts if isinstance(part, Committed)]
-    assert found == [(2, 0.75), (4, 1.25), (log.end, 1.25)]
+    return [(part.end, part.after_s) for part in parts if isinstance(part, Committed)]
+
+
+def test_what_was_read_was_not_committed_when_the_log_ended_before_it() -> None:
+    """What another controller commits, the reader hears later."""
+    end = recorded("4.0.2").end
+    found = dates({1.0: 2, 1.5: 4, 2.25: end}, elected_s=2.0)
+    assert found == [(2, 0.75), (4, 1.25), (end, 1.25)]
 
 
 def test_a_new_controller_that_does_not_know_what_is_committed_dates_nothing() -> None:
     """The old one committed the rest after 1.25, when the reader asked it for the last time."""
-    log = recorded("4.0.2")
-    quorum, clock = quorum_of(log.log, 0), Clock()
-    committed = {1.0: 2, 1.5: -1, 2.0: log.end}
-
-    def later(_: MetadataReader) -> None:
-        clock.now_s += 0.25
-        for controller in quorum.controllers.values():
-            controller.high_watermark = committed.get(clock.now_s, controller.high_watermark)
-        if clock.now_s == 1.5:
-            quorum.leader, quorum.epoch = 13, quorum.epoch + 1
-
-    parts = read_until(quorum, log.end, clock=clock, each=later)
-    found = [(part.end, part.after_s) for part in parts if isinstance(part, Committed)]
-    assert found == [(2, 0.75), (log.end, 0.75)]
+    end = recorded("4.0.2").end
+    found = dates({1.0: 2, 1.5: -1, 2.0: end}, elected_s=1.5)
+    assert found == [(2, 0.75), (end, 0.75)]
 
 
 def test_nothing_is_known_of_when_the_first_records_were_committed() -> None:
