@@ -103,6 +103,7 @@ class _Known:
 
     Shape:
         value: one row per record, as in all others; is_written: whether its append is known;
+        is_only_written: whether a response with acks=1 alone shows it, so that it need not have been established;
         is_polled: whether a poll shows it, to which a follower may have responded;
         written_ns: when the first response arrived that shows that it was written; seen_ns: that shows that it
         was established.
@@ -110,6 +111,7 @@ class _Known:
 
     value: I64
     is_written: Bools
+    is_only_written: Bools
     is_polled: Bools
     written_ns: I64
     seen_ns: I64
@@ -333,8 +335,8 @@ class ClaimReader:
         seen_ns = _at(shown.seen_ns, at, INF_NS)
         written_ns = np.where(is_here, _at(self._history.append_res, append, INF_NS), INF_NS)
         # With acks=1 the record was only written when the response came; a read shows that it was established.
-        is_weak = (_at(self._history.append_acks, append, -1) == 1) & (at >= 0)
-        acked_ns = np.where(is_weak, INF_NS, written_ns)
+        is_weak = _at(self._history.append_acks, append, -1) == 1
+        acked_ns = np.where(is_weak & (at >= 0), INF_NS, written_ns)
         by_ns = np.where(is_record, np.minimum(acked_ns, _at(shown.by_ns, at, INF_NS)), by_ns)
         stamp = _at(shown.stamp, at, -1)
         shown_epoch = _at(shown.last_epoch if last_shown else shown.first_epoch, at, -1)
@@ -346,6 +348,7 @@ class ClaimReader:
         return _Known(
             value=values,
             is_written=append >= 0,
+            is_only_written=is_weak & (at < 0),
             is_polled=_at(calls.is_poll, row, 0).astype(np.bool_),
             written_ns=np.minimum(written_ns, seen_ns),
             seen_ns=np.minimum(acked_ns, seen_ns),
@@ -451,7 +454,10 @@ class ClaimReader:
         return writers
 
     def _candidates(self, known: _Known, row: int) -> set[int]:
-        """Returns the epochs of leaders that wrote a record's offset while it was open, and established it."""
+        """Returns the epochs of leaders that wrote a record's offset while it was open.
+
+        If the record was certainly established, leaders that established what they wrote there are preferred.
+        """
         logs, claims = self._elections.logs, known.claims
         epochs = np.array(
             logs.writers_of_one(
@@ -459,6 +465,8 @@ class ClaimReader:
             ),
             dtype=np.int64,
         )
+        if known.is_only_written[row]:
+            return set(epochs.tolist())
         offsets = np.full(len(epochs), claims.offset[row])
         passed_ns, _ = logs.passed(
             offsets, epochs, epochs, np.full(len(epochs), claims.from_ns[row])

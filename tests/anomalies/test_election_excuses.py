@@ -7,7 +7,7 @@ import pytest
 from checkers.kernels.compose import judge_run
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement, Validity
-from tests.anomalies.runs import append, broker, final_read, leads, read, replica, run, state
+from tests.anomalies.runs import Call, append, broker, final_read, leads, read, replica, run, state
 from tests.anomalies.runs_with_elections import (
     EXCUSED,
     FIRST_TWO,
@@ -407,3 +407,54 @@ def test_an_unclean_election_excuses_nothing_while_a_member_of_the_isr_is_active
         rows = [{**row, "metadata_offset": number} for number, row in enumerate(brokers)]
         verdict = judge_run(run(calls, states=states, brokers=rows), context)
         assert judgements(verdict, "lost-acked-write") == {expected: 1}
+
+
+@pytest.mark.parametrize(("acks", "validity"), [(1, Validity.VALID), (-1, Validity.INVALID)])
+def test_a_record_that_was_acknowledged_with_acks_1_need_not_be_the_one_that_was_established(
+    acks: int, validity: Validity
+) -> None:
+    """While op 1 was open, two leaders wrote offset 0, and only the second one established what it had.
+
+    With acks=1 op 1 may be the record of the first one. Then op 4, which a read showed, is that of the second one,
+    and a flagged election lost it. With acks=all nothing is left for op 4 but the epoch of the last leader, whose
+    record is in the final reads.
+    """
+    weak = Call(op=1, kind="append", process=1, inv=29, res=98, offset=0, acks=acks)
+    shown = replace(read(15, 316, 4), res=406)
+    calls = [
+        weak,
+        append(4, None, at=85, outcome="info"),
+        shown,
+        replace(append(16, 0, at=336), res=355),
+        replace(append(17, 0, at=351), res=363),
+        *final_read(28, 16),
+    ]
+    states = [
+        state(13, 1, [1, 2, 3], epoch=0, min_isr=1),
+        state(39, 2, [1, 2, 3], epoch=1, min_isr=1),
+        state(52, -1, [1, 2, 3], epoch=2, min_isr=1),
+        state(53, 2, [2], epoch=3, flagged=True, min_isr=1),
+        state(173, -1, [2], epoch=4, min_isr=1),
+        state(264, 2, [2, 1], epoch=5, min_isr=1),
+        state(327, 3, [3], epoch=6, flagged=True, min_isr=1),
+        state(333, 2, [2], epoch=7, flagged=True, min_isr=1),
+    ]
+    replicas = [
+        replica(14, 2, 0, cause="load"),
+        replica(14, 3, 0, cause="load"),
+        leads(67, 1, 1, hw=0, epoch=0, cause="append"),
+        leads(88, 2, 1, hw=0, epoch=3, cause="append"),
+        leads(98, 2, 1, hw=1, epoch=3, cause="high-watermark"),
+        replica(334, 2, 0, hw=0, epoch=6, cause="truncate"),
+        leads(346, 2, 1, hw=0, epoch=7, cause="append"),
+        leads(347, 2, 1, hw=1, epoch=7, cause="high-watermark"),
+        leads(352, 3, 1, hw=0, epoch=6, cause="append"),
+        leads(355, 3, 1, hw=1, epoch=6, cause="high-watermark"),
+        replica(633, 3, 1, hw=1, epoch=7, cause="replicate"),
+        replica(644, 1, 1, hw=1, epoch=7, cause="replicate"),
+    ]
+    tables = run(calls, states=states, replicas=replicas)
+    context = RunContext(
+        elr_on=False, min_isr=1, unclean_election_enabled=True, acked_during_faults_min=0
+    )
+    assert judge_run(tables, context).validity == validity
