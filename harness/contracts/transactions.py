@@ -21,7 +21,7 @@ Key = tuple[str, int]
 Offsets = Mapping[int, int | None]
 """Those of the acknowledged records of a batch, by place in the batch; None where the broker did not know it."""
 
-Delivered = Callable[[int, Offsets], None]
+RecordsDelivered = Callable[[int, Offsets], None]
 """Takes the place of a batch in its operation, and the offsets of what was acknowledged of it."""
 
 
@@ -51,7 +51,9 @@ class TransactionalProducer(Protocol):
         """Begins a transaction; nothing is sent yet."""
         ...
 
-    async def send(self, batches: Sequence[ProducedBatch], delivered: Delivered) -> Completion:
+    async def send(
+        self, batches: Sequence[ProducedBatch], delivered: RecordsDelivered
+    ) -> Completion:
         """Sends batches, at most one per partition, and waits for their acknowledgements.
 
         Args:

@@ -17,11 +17,14 @@ RUN_PROPERTIES = {"log.retention.ms": "-1"}
 """What runs set: a stepped clock makes records a week old, and their deletion would look like a loss."""
 
 _DELETES = "retention deletes records, and the checkers would report them as lost"
+_RETENTION = (
+    "log.retention.bytes",
+    "log.retention.hours",
+    "log.retention.minutes",
+    "log.retention.ms",
+)
 REFUSED_PROPERTIES = {
-    "log.retention.bytes": _DELETES,
-    "log.retention.hours": _DELETES,
-    "log.retention.minutes": _DELETES,
-    "log.retention.ms": _DELETES,
+    **dict.fromkeys(_RETENTION, _DELETES),
     "min.insync.replicas": "the verdict follows from topic.min_insync_replicas; set that instead",
     "offsets.topic.replication.factor": "the verdict on groups assumes three replicas of their offsets",
     "unclean.leader.election.enable": (
@@ -31,21 +34,10 @@ REFUSED_PROPERTIES = {
 """Properties that an experiment cannot set, and why. The record of a run has one log start for all partitions. Its
 promises are read from the experiment's other keys."""
 
-_REMOVES = "it decides which records are removed, and the checkers would report them as lost"
-REFUSED_SETTINGS = {
-    name: _REMOVES
-    for name in (
-        "retention.bytes",
-        "retention.ms",
-        "log.retention.bytes",
-        "log.retention.hours",
-        "log.retention.minutes",
-        "log.retention.ms",
-        "cleanup.policy",
-        CLEANUP_POLICY,
-    )
-}
-"""Settings of topics and brokers that no fault can alter, and why."""
+REFUSED_SETTINGS = frozenset(
+    {*_RETENTION, CLEANUP_POLICY, "retention.bytes", "retention.ms", "cleanup.policy"}
+)
+"""Settings of topics and brokers that no fault can alter: they decide which records are removed."""
 
 
 def refuse_misleading_properties(given: Mapping[str, str]) -> None:
@@ -94,8 +86,12 @@ def _refuse_value(key: "TopicConfigKey", name: str, text: str) -> None:
 
 def misleading_setting(action: AlterConfig) -> str:
     """Returns why an action would make a verdict wrong; "" if it would not."""
-    reason = REFUSED_SETTINGS.get(action.key)
-    return f"{action.key} cannot be altered: {reason}" if reason else ""
+    if action.key not in REFUSED_SETTINGS:
+        return ""
+    return (
+        f"{action.key} cannot be altered: it decides which records are removed, and the checkers would report them"
+        " as lost"
+    )
 
 
 def impossible_setting(action: AlterConfig) -> str:

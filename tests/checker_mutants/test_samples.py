@@ -19,7 +19,7 @@ from tests.property.model_histories import (
     equal_values_history,
     is_linearizable,
     large_history,
-    objects_of,
+    objects_are_linearizable,
     queue_history,
 )
 from tests.property.transaction_histories import KINDS, history_of
@@ -79,6 +79,6 @@ def test_a_large_queue_is_decided_within_the_limit_on_states() -> None:
 def test_operations_that_touch(part: int) -> None:
     for number, name in product(range(part * 20, (part + 1) * 20), NAMES):
         history = back_to_back_history(random.Random(f"sample/{number}"), name)
-        expected = all(is_linearizable(name, one) for one in objects_of(name, history))
+        expected = objects_are_linearizable(name, history)
         result = check_model(history, find_model(name), time_limit_s=None)
         assert (result.validity == Validity.VALID) == expected

@@ -433,3 +433,8 @@ def objects_of(name: str, history: list[Operation]) -> list[list[Operation]]:
     return [
         [one for one, its in zip(history, keys, strict=True) if its == key] for key in set(keys)
     ]
+
+
+def objects_are_linearizable(name: str, history: list[Operation]) -> bool:
+    """Returns whether each object alone is linearizable, by exhaustive search."""
+    return all(is_linearizable(name, one) for one in objects_of(name, history))

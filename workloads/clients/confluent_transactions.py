@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from harness.contracts.client import ProducedBatch
-from harness.contracts.transactions import Delivered, Key, TransactionSettings
+from harness.contracts.transactions import Key, RecordsDelivered, TransactionSettings
 from harness.history.op import Completion, Outcome
 from workloads.clients.confluent_library import code_and_name, ended, library
 
@@ -63,7 +63,9 @@ class ConfluentTransactionalProducer:
         """Begins a transaction."""
         return await self._attempt(lambda: self._producer.begin_transaction())
 
-    async def send(self, batches: Sequence[ProducedBatch], delivered: Delivered) -> Completion:
+    async def send(
+        self, batches: Sequence[ProducedBatch], delivered: RecordsDelivered
+    ) -> Completion:
         """Sends batches and waits for their delivery reports.
 
         librdkafka may send the records of one call in several batches, of which only some are acknowledged.

@@ -24,7 +24,7 @@ from typing import Any
 
 from harness.contracts.client import ProducedBatch, ProducerSettings
 from harness.contracts.host import ClientHost
-from harness.contracts.transactions import Delivered, Key, TransactionSettings
+from harness.contracts.transactions import Key, RecordsDelivered, TransactionSettings
 from harness.history.op import Completion, Outcome
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.messages import (
@@ -161,7 +161,9 @@ class NativeTransactionalProducer:
         self._may_be_known = False
         return OK
 
-    async def send(self, batches: Sequence[ProducedBatch], delivered: Delivered) -> Completion:
+    async def send(
+        self, batches: Sequence[ProducedBatch], delivered: RecordsDelivered
+    ) -> Completion:
         """Adds the partitions to the transaction, then sends batches until all are acknowledged."""
         added = await self._add({(batch.topic, batch.partition) for batch in batches})
         if added.outcome != Outcome.OK:

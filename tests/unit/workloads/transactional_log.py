@@ -11,7 +11,12 @@ from harness.contracts.client import (
     PollResult,
     ProducedBatch,
 )
-from harness.contracts.transactions import READ_COMMITTED, Delivered, Key, TransactionSettings
+from harness.contracts.transactions import (
+    READ_COMMITTED,
+    Key,
+    RecordsDelivered,
+    TransactionSettings,
+)
 from harness.history.op import Completion, Outcome
 
 OK = Completion(outcome=Outcome.OK)
@@ -103,7 +108,9 @@ class FakeProducer:
         self.transaction = Open()
         return OK
 
-    async def send(self, batches: Sequence[ProducedBatch], delivered: Delivered) -> Completion:
+    async def send(
+        self, batches: Sequence[ProducedBatch], delivered: RecordsDelivered
+    ) -> Completion:
         if self._is_fenced:
             return FENCED
         for index, batch in enumerate(batches):
