@@ -45,7 +45,7 @@ def batch_heads(operations: pa.Table) -> tuple[I64, I64]:
 
 
 def check_batches(
-    history: PartitionHistory, operations: pa.Table, final: FinalLog, *, log_start_offset: int = 0
+    history: PartitionHistory, operations: pa.Table, final: FinalLog, *, log_start_offset: int
 ) -> Finding:
     """Finds records that the final reads did not return although they returned others of the same batch.
 

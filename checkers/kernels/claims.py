@@ -137,9 +137,9 @@ class ClaimReader:
         records_read: pa.Table,
         elections: Elections,
         *,
-        sent_again: bool = False,
-        compacted: bool = False,
-        clock_error_ns: int = 0,
+        sent_again: bool,
+        compacted: bool,
+        clock_error_ns: int,
     ) -> None:
         self._history = history
         self._sent_again = sent_again

@@ -409,15 +409,18 @@ def test_an_unclean_election_excuses_nothing_while_a_member_of_the_isr_is_active
         assert judgements(verdict, "lost-acked-write") == {expected: 1}
 
 
-@pytest.mark.parametrize(("acks", "validity"), [(1, Validity.VALID), (-1, Validity.INVALID)])
+@pytest.mark.parametrize(
+    ("acks", "is_read", "validity"),
+    [(1, False, Validity.VALID), (1, True, Validity.INVALID), (-1, False, Validity.INVALID)],
+)
 def test_a_record_that_was_acknowledged_with_acks_1_need_not_be_the_one_that_was_established(
-    acks: int, validity: Validity
+    acks: int, is_read: bool, validity: Validity
 ) -> None:
     """While op 1 was open, two leaders wrote offset 0, and only the second one established what it had.
 
     With acks=1 op 1 may be the record of the first one. Then op 4, which a read showed, is that of the second one,
-    and a flagged election lost it. With acks=all nothing is left for op 4 but the epoch of the last leader, whose
-    record is in the final reads.
+    and a flagged election lost it. With acks=all, or if op 1 was read too, nothing is left for op 4 but the epoch of
+    the last leader, whose record is in the final reads.
     """
     weak = Call(op=1, kind="append", process=1, inv=29, res=98, offset=0, acks=acks)
     shown = replace(read(15, 316, 4), res=406)
@@ -425,6 +428,7 @@ def test_a_record_that_was_acknowledged_with_acks_1_need_not_be_the_one_that_was
         weak,
         append(4, None, at=85, outcome="info"),
         shown,
+        *([read(14, 100, 1)] if is_read else []),
         replace(append(16, 0, at=336), res=355),
         replace(append(17, 0, at=351), res=363),
         *final_read(28, 16),
@@ -457,4 +461,7 @@ def test_a_record_that_was_acknowledged_with_acks_1_need_not_be_the_one_that_was
     context = RunContext(
         elr_on=False, min_isr=1, unclean_election_enabled=True, acked_during_faults_min=0
     )
-    assert judge_run(tables, context).validity == validity
+    verdict = judge_run(tables, context)
+    assert verdict.validity == validity
+    # What was at offset 0 before the flagged elections was lost to them in any case.
+    assert Judgement.FORBIDDEN not in judgements(verdict, "offset-reused")

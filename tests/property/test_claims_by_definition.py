@@ -139,7 +139,15 @@ def test_claims_are_those_of_one_record_after_the_other(part: int) -> None:
         }
         elections = Elections(table("partition_states", states), **nothing, elr_on=False)
         history = read_history(operations, records, ends_table(calls))
-        reader = ClaimReader(history, operations, records, elections)
+        reader = ClaimReader(
+            history,
+            operations,
+            records,
+            elections,
+            sent_again=False,
+            compacted=False,
+            clock_error_ns=0,
+        )
         rng = random.Random(number)
         pairs = [(c.op, o) for c in calls for o, _ in c.records]
         pairs += [(c.op, c.offset) for c in calls if c.offset is not None]
@@ -212,6 +220,7 @@ def test_what_a_cleaner_may_have_removed_follows_from_keys_and_times(part: int) 
             tables["operations"],
             tables["records_read"],
             elections,
+            sent_again=False,
             compacted=True,
             clock_error_ns=error_ns,
         )

@@ -204,7 +204,15 @@ def losses_of(calls: list[Call], declared: Declared) -> LossReport:
         for name in ("partition_states", "replica_states", "broker_states", "faults")
     }
     elections = Elections(**nothing, elr_on=False)
-    reader = ClaimReader(report.history, operations, records, elections)
+    reader = ClaimReader(
+        report.history,
+        operations,
+        records,
+        elections,
+        sent_again=False,
+        compacted=False,
+        clock_error_ns=0,
+    )
     return check_losses(
         report.history,
         report.facts,

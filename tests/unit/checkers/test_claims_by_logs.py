@@ -40,7 +40,15 @@ def reader_of(
         elr_on=False,
     )
     history = read_history(operations, records, ends)
-    return ClaimReader(history, operations, records, elections, sent_again=sent_again)
+    return ClaimReader(
+        history,
+        operations,
+        records,
+        elections,
+        sent_again=sent_again,
+        compacted=False,
+        clock_error_ns=0,
+    )
 
 
 def ints(*values: int) -> Any:

@@ -56,7 +56,9 @@ def checked(
         for name in ("partition_states", "replica_states", "broker_states", "faults")
     }
     elections = Elections(**nothing, elr_on=False)
-    reader = ClaimReader(history, operations, records, elections)
+    reader = ClaimReader(
+        history, operations, records, elections, sent_again=False, compacted=False, clock_error_ns=0
+    )
     more = {"log_start_offset": log_start} if log_start else {}
     return check_losses(history, facts, elections, reader, **more)
 
