@@ -91,9 +91,10 @@ def test_with_acks_1_another_record_of_an_append_is_not_the_acknowledged_one(
     assert (verdict.validity == Validity.VALID) == (acks == 1)
 
 
-def test_a_log_with_repeated_sends_is_not_cut() -> None:
+@pytest.mark.parametrize("option", ["at_least_once", "sparse_offsets", "compacted"])
+def test_a_log_with_some_options_is_not_cut(option: str) -> None:
     assert can_be_cut(RunContext())
-    assert not can_be_cut(RunContext(at_least_once=True))
+    assert not can_be_cut(replace(RunContext(), **{option: True}))
 
 
 @pytest.mark.parametrize(("start", "validity"), [(5, Validity.VALID), (0, Validity.INVALID)])

@@ -279,6 +279,26 @@ def test_the_last_position_counts_also_if_it_is_smaller(
     assert judgements(verdict)[REPEATED] is judgement
 
 
+@pytest.mark.parametrize(
+    ("less_ms", "judgement"), [(0, Judgement.UNDECIDED), (1, Judgement.FORBIDDEN)]
+)
+def test_an_earlier_position_may_be_the_last_one_if_clocks_differ_enough(
+    less_ms: int, judgement: Judgement
+) -> None:
+    """Positions 1 and 2 were committed in this order, by clocks that may differ as much as they are apart."""
+    group = Group()
+    group.processed(2, 0)
+    group.processed(3, 1)
+    asked = [row["at_ns"] // MS for row in group.events.rows if row["event"] == "commit-asked"]
+    apart_ms = asked[-1] - asked[-2]
+    # Then nothing until both are certainly committed.
+    for _ in range(apart_ms):
+        group.events.initialised(9, "idle")
+    group.processed(4, 1)
+    verdict = judged(group.end(), clock_error_ms=apart_ms - less_ms)
+    assert judgements(verdict)[REPEATED] is judgement
+
+
 def test_one_record_without_the_explanation_is_enough() -> None:
     """Record 0 was consumed before the coordinator was replaced, record 1 afterwards."""
     group = Group()

@@ -553,6 +553,26 @@ def test_an_election_that_was_read_late_may_have_been_before_the_other_record(
     assert (fates.outcome.tolist(), fates.election.tolist()) == ([outcome], [election])
 
 
+def test_the_first_election_is_named_if_one_that_was_read_late_may_have_had_the_record() -> None:
+    """Election 0 lost the record, and the replica that was elected later, by 40 but perhaps at 20, has it."""
+    states = [
+        state(10, 1, [1], epoch=1, flagged=True),
+        state(40, 2, [1, 2], epoch=2) | {"after_ns": 20},
+    ]
+    logs = [
+        leads(2, 1, 1, epoch=0, cause="append"),
+        replica(3, 2, 1, epoch=0, cause="replicate"),
+        replica(9, 1, 0, epoch=0, cause="truncate"),
+    ]
+    lost = claims(offset=[0], low_epoch=[0], high_epoch=[0], from_ns=[4], by_ns=[5])
+    until = claims(from_ns=[29], by_ns=[30])
+    found = elections_of(states, heard(logs, states))
+    late = elections_of([states[0], {**states[1], "after_ns": None}], heard(logs, states))
+    for elections, outcome in ((found, UNDECIDED), (late, EXCUSED)):
+        fates = elections.fates(lost, until)
+        assert (fates.outcome.tolist(), fates.election.tolist()) == ([outcome], [0])
+
+
 # --- records that were read after the election that lost them ---
 
 

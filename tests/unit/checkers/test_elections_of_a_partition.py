@@ -323,3 +323,22 @@ def test_an_elected_replica_has_a_record_again_unless_a_cleaner_may_have_removed
     found = elections_of([*states, state(20, 2, [2], epoch=2)], replicas)
     lost = replace(claim(5), may_be_removed=np.array([may_be_removed]))
     assert found.fates(lost).outcome.tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("may_be_removed", "outcome", "election"), [(False, EXCUSED, 1), (True, UNDECIDED, -1)]
+)
+def test_no_election_is_named_if_a_leader_that_cut_its_log_may_have_lost_the_record_before(
+    may_be_removed: bool, outcome: int, election: int
+) -> None:
+    """Leader 1 cut its log behind the record, which a cleaner may have removed before; then 2 was elected."""
+    states = [state(0, 1, [1, 2], epoch=0), state(50, 2, [2], epoch=1, flagged=True)]
+    logs = [
+        leads(2, 1, 1, epoch=0, cause="append"),
+        leads(3, 1, 2, epoch=0, cause="append"),
+        leads(10, 1, 1, epoch=0, cause="truncate"),
+        replica(11, 2, 0, cause="load"),
+    ]
+    lost = replace(claim(5), may_be_removed=np.array([may_be_removed]))
+    fates = elections_of(states, heard(logs, states)).fates(lost)
+    assert (fates.outcome.tolist(), fates.election.tolist()) == ([outcome], [election])
