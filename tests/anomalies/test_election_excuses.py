@@ -419,8 +419,8 @@ def test_a_record_that_was_acknowledged_with_acks_1_need_not_be_the_one_that_was
     """While op 1 was open, two leaders wrote offset 0, and only the second one established what it had.
 
     With acks=1 op 1 may be the record of the first one. Then op 4, which a read showed, is that of the second one,
-    and a flagged election lost it. With acks=all, or if op 1 was read too, nothing is left for op 4 but the epoch of
-    the last leader, whose record is in the final reads.
+    and a flagged election lost it. With acks=all, or if op 1 was read too, nothing is left for op 4 but the epoch
+    of the last leader, whose record is in the final reads.
     """
     weak = Call(op=1, kind="append", process=1, inv=29, res=98, offset=0, acks=acks)
     shown = replace(read(15, 316, 4), res=406)
