@@ -14,7 +14,8 @@ excused if a member received another record at its offset and that one was lost 
 
 Commits and assignments are records too, of the partition of the offsets topic whose leader coordinates the group.
 A regression is excused if a lawful flagged election of that partition may have lost the commit, and a second owner
-if one may have lost the generation, so that the coordinator counted it again (`coordinators.py`). An election of
+if one may have lost the generation, so that the coordinator counted it again (`coordinators.py`). It is undecided
+if the coordinator that assigned the generation first may have loaded it before it was committed. An election of
 the partition that members read loses neither. Every proof and every owner counts: one loss that is excused does
 not excuse another one.
 
@@ -35,7 +36,7 @@ from checkers.kernels.coordinators import Coordinator
 from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED
 from checkers.kernels.evidence import Evidence
 from checkers.kernels.group_commits import NEVER, GroupJudge, Register, Report, register_of
-from checkers.kernels.history import I8, I64, Bools, is_word
+from checkers.kernels.history import I8, I64, INF_NS, Bools, is_word
 from checkers.kernels.judging import RECORDS_LISTED_MAX, judged_finding
 from checkers.kernels.log_checkers import LOG_TABLES, elections_of, reader_of
 from checkers.kernels.partition_tables import records_returned
@@ -276,12 +277,19 @@ def _double_ownership(
     facts: GroupFacts, tables: Mapping[str, pa.Table], context: RunContext
 ) -> list[CheckerFinding]:
     owners = facts.second_owners
-    outcome = Coordinator(facts.group, tables, context).losses(
+    coordinator = Coordinator(facts.group, tables, context)
+    outcome = coordinator.losses(
         np.array([each.first_ns for each in owners], dtype=np.int64),
         np.array([each.second_ns for each in owners], dtype=np.int64),
     )
-    forgotten = np.array([each.may_be_another_group for each in owners])
-    outcome = np.maximum(outcome, np.where(forgotten, UNDECIDED, UNEXCUSED))
+    for row in np.flatnonzero(outcome == UNEXCUSED).tolist():
+        each = owners[row]
+        # When the member requested its assignment is not recorded.
+        reported_ns = (-INF_NS, each.first_ns)
+        if each.may_be_another_group or coordinator.may_be_uncommitted(
+            reported_ns, each.second_ns, facts.register.settled_ns
+        ):
+            outcome[row] = UNDECIDED
     # Two members contradict each other in both directions if each was assigned the partition again, so what counts
     # is which of them came first.
     first_seen: dict[tuple[int, int], int] = {}

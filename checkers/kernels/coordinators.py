@@ -16,6 +16,13 @@ nothing new is committed. So it cannot be one that is in the ISR when something 
 report, and not one that came back into the ISR, was killed, or was started again, before it was asked. If the
 elections of the partition were not recorded, there may have been one if a fault other than a kill took effect.
 
+One that was just elected loads its log to the end, and may answer from what is not committed yet: any replica of
+the ISR that is elected next may lack that, lawfully. So what it reports is established only if somebody
+acknowledged it, or if the coordinator acknowledged a commit that was sent after its election. Before Kafka 4.0
+coordinators report positions so, and later ones still generations. Those that report only what the high watermark
+has passed may lag behind what their predecessor acknowledged, so members must request positions with
+`require_stable`, as Java's and librdkafka's do: then the coordinator waits.
+
 Source:
     Kafka's `GroupMetadataManager.partitionFor`: the hash of the group's name determines the partition.
 """
@@ -23,6 +30,7 @@ Source:
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -60,6 +68,29 @@ class Deposed:
     def may_answer(self, asked_ns: int, seen_ns: int) -> bool:
         """Whether it may have answered a request between two moments without knowing."""
         return self.from_ns <= seen_ns and asked_ns <= self.back_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """From one election of a coordinator to the next one.
+
+    Attributes:
+        from_ns, from_late_ns: When it began, at the earliest and at the latest.
+        until_ns, until_late_ns: When it ended, likewise.
+    """
+
+    from_ns: int
+    from_late_ns: int
+    until_ns: int
+    until_late_ns: int
+
+    def may_report(self, asked_ns: int, seen_ns: int) -> bool:
+        """Whether its coordinator may have answered a request between two moments."""
+        return self.from_ns <= seen_ns and asked_ns <= self.until_late_ns
+
+    def is_settled(self, sent_ns: I64, acked_ns: I64) -> bool:
+        """Whether a commit was sent and acknowledged in the term, so that what was loaded is committed too."""
+        return bool(((sent_ns > self.from_late_ns) & (acked_ns < self.until_ns)).any())
 
 
 _AT_ANY_TIME = Deposed(from_ns=-INF_NS, until_ns=INF_NS, left_ns=-INF_NS, back_ns=INF_NS)
@@ -138,6 +169,51 @@ class Coordinator:
                 )
             )
         return tuple(found)
+
+    def may_be_uncommitted(
+        self, between_ns: tuple[int, int], gone_ns: int, settled_ns: tuple[I64, I64]
+    ) -> bool:
+        """Returns whether a coordinator may have reported what it had loaded, and the next one lacked it lawfully.
+
+        Args:
+            between_ns: When the report was requested and seen.
+            gone_ns: When a client learned that it was gone.
+            settled_ns: When commits of the group were sent, and when they were acknowledged.
+        """
+        states = self._states
+        if states is None or not states.num_rows:
+            return any(row["took_effect"] for row in self._tables["faults"].to_pylist())
+        return any(
+            term.may_report(*between_ns)
+            and term.until_ns <= gone_ns
+            and not term.is_settled(*settled_ns)
+            for term in self._terms
+        )
+
+    @cached_property
+    def _terms(self) -> tuple[Term, ...]:
+        """The terms that ended, without that in which the partition was created: nothing was loaded then."""
+        states = self._states
+        rows = [] if states is None else states.sort_by("metadata_offset").to_pylist()
+        led = [row for row in rows if row["leader"] >= 0]
+        epochs = [row["leader_epoch"] for row in led]
+        # In a row that follows one of the same epoch, nobody was elected.
+        elected = [
+            row
+            for number, row in enumerate(led)
+            if not number or epochs[number - 1] != epochs[number]
+        ]
+        error_ns = self._context.clock_error_ns
+        return tuple(
+            Term(
+                from_ns=earliest_ns(one) - error_ns,
+                from_late_ns=one["at_ns"] + error_ns,
+                until_ns=earliest_ns(other) - error_ns,
+                until_late_ns=other["at_ns"] + error_ns,
+            )
+            for one, other in pairwise(elected)
+            if one["leader_epoch"] > 0
+        )
 
     @property
     def _may_have_lost(self) -> bool:

@@ -184,7 +184,7 @@ def sentence(finding: Finding, row: int) -> str:
 
 _NOT_FOUND = {
     True: "the final reads, from the start of the log to its end, do not contain it",
-    False: "the final reads do not contain it, but they are incomplete",
+    False: "the final reads do not contain it, but do not show that it is gone",
 }
 _GONE = {
     PASSED_OVER: "; the final reads went past that offset without it",

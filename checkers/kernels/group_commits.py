@@ -9,14 +9,16 @@ committed contradicts every proof. Two reports at the same time contradict each 
 offset had taken effect before the other one was requested, and the other way round.
 
 The leader of a partition of the offsets topic keeps the register. What its elections explain is in
-`checkers.kernels.coordinators`: one that lost the record of the proof, and one that deposed a coordinator which
-did not know of it and answered from its memory. Such a *stale* answer is right at the moment at which the
-coordinator was deposed, so it contradicts what was proven before. No record shows which coordinator answered, so a
-report that may be stale is undecided, both as an answer and as a proof.
+`checkers.kernels.coordinators`: one that lost the record of the proof, one that followed a report of what was not
+committed yet, and one that deposed a coordinator which did not know of the proof and answered from its memory.
+Such a *stale* answer is right at the moment at which the coordinator was deposed, so it contradicts what was
+proven before. No record shows which coordinator answered, so a report that may be stale is undecided, both as an
+answer and as a proof.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -107,9 +109,9 @@ class Contradiction:
     seen: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Register:
-    """All that members recorded of a group's commits in one partition.
+    """All that members recorded of a group's commits in one partition. Without slots, because it caches.
 
     Attributes:
         commits, proofs: See there.
@@ -200,6 +202,16 @@ class Register:
     def time_of(self, index: int) -> int:
         """Returns when an event happened, infinity for NEVER."""
         return INF_NS if index == NEVER else int(self.at_ns[np.searchsorted(self.index, index)])
+
+    @cached_property
+    def settled_ns(self) -> tuple[I64, I64]:
+        """When each commit was sent that has both request and acknowledgement, and when that one arrived."""
+        rows = np.flatnonzero((self.commits.sent != BEFORE_ALL) & (self.commits.acked != NEVER))
+        sent, acked = self.commits.sent[rows], self.commits.acked[rows]
+        return (
+            self.at_ns[np.searchsorted(self.index, sent)],
+            self.at_ns[np.searchsorted(self.index, acked)],
+        )
 
     def _commits_of(self, offset: int, before: int) -> tuple[I64, I64]:
         """Returns the requests and the responses of commits of an offset that were sent before an event."""
@@ -334,6 +346,11 @@ class GroupJudge:
         asked_ns, seen_ns = between_ns
         from_ns = np.minimum(proofs.from_ns[rows], asked_ns)
         outcome = self._coordinator.losses(from_ns, np.full(len(rows), seen_ns))
+        for at in np.flatnonzero((outcome == UNEXCUSED) & proofs.is_report[rows]).tolist():
+            reported_ns = int(proofs.from_ns[rows[at]]), int(proofs.end_ns[rows[at]])
+            settled_ns = self._register.settled_ns
+            if self._coordinator.may_be_uncommitted(reported_ns, seen_ns, settled_ns):
+                outcome[at] = UNDECIDED
         last = self._register.took_effect(offset, before) if offset >= 0 else None
         if last is not None:
             last_ns = self._register.time_of(last)

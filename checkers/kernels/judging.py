@@ -152,6 +152,7 @@ class FindingJudge:
         history = self._history
         nowhere = np.flatnonzero(history.append_status == OK_SOMEWHERE)
         is_read = np.isin(np.arange(len(history.append_op)), history.record_append)
+        is_read |= history.left_out.covers(history.append_offset)
         placed = np.flatnonzero((history.append_status == OK_AT) & ~is_read)
         certain = np.concatenate((nowhere, placed))
         lost = self._lost(placed, history.append_offset[placed])

@@ -153,7 +153,7 @@ def _unknown_reasons(coverage: Mapping[str, Any], final_reads_complete: bool) ->
         (coverage["read_unseen"], "records that were read"),
     ):
         if count:
-            return (f"{count} {what} are beyond what the final reads reached",)
+            return (f"the final reads do not show what became of {count} {what}",)
     if not final_reads_complete:
         return (
             "the final reads are incomplete (they must cover the log from its start to the largest end seen in the"

@@ -27,6 +27,7 @@ from checkers.kernels.claims import ClaimReader
 from checkers.kernels.elections import Elections
 from checkers.kernels.facts import Facts
 from checkers.kernels.findings import Finding, finding
+from checkers.kernels.free_appends import earliest_present
 from checkers.kernels.history import (
     ABSENT,
     I64,
@@ -289,7 +290,13 @@ def check_losses(
     how[again & (how == UNKNOWN)] = REUSED
     witness[again] = reused_by[at]
     nowhere, nowhere_how = _nowhere(
-        history, facts, final, elections, log_start_offset, clock_error_ns
+        history,
+        facts,
+        final,
+        elections,
+        log_start_offset,
+        sent_twice=sent_twice,
+        clock_error_ns=clock_error_ns,
     )
     if not ends_recorded:
         # The final reads may have missed the end of the log; the reader of the history reports that.
@@ -333,20 +340,27 @@ def _nowhere(
     final: FinalLog,
     elections: Elections,
     log_start_offset: int,
+    *,
+    sent_twice: bool,
     clock_error_ns: int,
 ) -> tuple[I64, I64]:
     """Returns appends acknowledged without an offset that no read showed, and what is known of each."""
     free = (history.append_status == OK_SOMEWHERE) & ~final.present & ~facts.append_read
+    appends = np.flatnonzero(free)
+    removable = np.zeros(len(appends), dtype=np.bool_)
     if log_start_offset:
         # Retention may have removed it, unless the log was past its start before it began.
-        past = facts.acked[history.append_offset[facts.acked] >= log_start_offset]
-        began_ns = history.append_inv - clock_error_ns
-        free &= began_ns > history.append_res[past].min(initial=INF_NS)
-    appends = np.flatnonzero(free)
+        present_ns = earliest_present(history, facts, clock_error_ns, sent_twice=sent_twice)
+        removable = history.append_inv[appends] <= present_ns.min(initial=INF_NS)
+        # There is no room for more of them below the start; which of them are gone is not known.
+        more = np.flatnonzero(removable)[log_start_offset:]
+        appends = np.append(appends[~removable], appends[more])
+        removable = np.append(removable[~removable], removable[more])
     hidden = (elections.settled_end_offset or 0) > final.end_offset
     how = np.full(len(appends), _unknown(elections), dtype=np.int64)
     if final.is_complete and not hidden:
-        how[history.append_res[appends] + clock_error_ns < final.end_asked_ns] = NOWHERE
+        is_over = history.append_res[appends] + clock_error_ns < final.end_asked_ns
+        how[is_over & ~removable] = NOWHERE
     return appends, how
 
 

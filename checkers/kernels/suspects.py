@@ -324,6 +324,9 @@ def gather(
     beside = _beside(defects[:SUSPECTS_MAX], good)
     offsets = _union(all_of("contradicted"), all_of("missing"), beside, swaps, also)
     points = _union(offsets, all_of("hole_first"), _between(buckets, width, start, limit))
+    if start:
+        # When the log was past its start shows which appends without an offset cannot be below it.
+        points = _union(points, np.array([start], dtype=np.int64))
     points = np.append(points[points < FAR], FAR)
     left_out = _left_out(reports, offsets, good)
     dropped = _dropped(results, free, left_out)

@@ -109,6 +109,31 @@ def test_an_append_without_an_offset_may_be_below_the_log_start(
     assert verdict.validity == validity
 
 
+@pytest.mark.parametrize(("sent_ns", "is_lost"), [(21, False), (22, True)])
+@pytest.mark.parametrize("shows", ["record", "end"])
+def test_what_was_sent_when_the_log_was_past_its_start_is_not_below_it(
+    sent_ns: int, is_lost: bool, shows: str
+) -> None:
+    """Smallest history: a response at 21 shows offset 1, the start of the log; then op 3 is sent, and is gone."""
+    shown = read(2, 20, 1, start=1) if shows == "record" else read(2, 20, start=1, end=2)
+    calls = [append(1, None, at=10), shown, append(3, None, at=sent_ns)]
+    calls[0] = replace(calls[0], outcome="info")
+    verdict = judged([*calls, *last_read(((1, 1),), start=1)], log_start_offset=1)
+    assert judgements(verdict) == ({"lost-acked-write": FORBIDDEN} if is_lost else {})
+
+
+@pytest.mark.parametrize(("start", "is_unseen"), [(3, False), (2, True)])
+def test_below_the_log_start_is_room_for_as_many_appends_as_it_has_offsets(
+    start: int, is_unseen: bool
+) -> None:
+    """Three appends are nowhere, and which of them are below the start is not known."""
+    calls = [append(op, None, at=10 * op) for op in (1, 2, 3)]
+    latest = Call(op=91, kind="latest", process=9, inv=905, res=906, offset=start, final=True)
+    verdict = judged([*calls, latest], log_start_offset=start)
+    assert ("unseen" in judgements(verdict)) == is_unseen
+    assert verdict.validity == (Validity.UNKNOWN if is_unseen else Validity.VALID)
+
+
 @pytest.mark.parametrize(
     ("error", "validity"), [(0, Validity.INVALID), (10, Validity.VALID), (1, Validity.INVALID)]
 )

@@ -331,12 +331,12 @@ UNKNOWN = [
     unknown(
         "no operation is final",
         lambda t: set_all(t["operations"], final=False),
-        "beyond what the final reads reached",
+        "the final reads do not show what became of",
     ),
     unknown(
         "final reads dropped",
         lambda t: drop_operations(t, polls(t, final=True)),
-        "beyond what the final reads reached",
+        "the final reads do not show what became of",
     ),
     unknown(
         "all final operations dropped",
@@ -346,12 +346,12 @@ UNKNOWN = [
     unknown(
         "all polls dropped",
         lambda t: drop_operations(t, operations(t, kind="poll")),
-        "beyond what the final reads reached",
+        "the final reads do not show what became of",
     ),
     unknown(
         "final reads of unknown outcome",
         lambda t: set_all(polls(t, final=True), outcome="info"),
-        "beyond what the final reads reached",
+        "the final reads do not show what became of",
     ),
     unknown(
         "partition without operations",

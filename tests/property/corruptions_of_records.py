@@ -293,12 +293,12 @@ UNKNOWN = [
     unknown(
         "no poll returned anything",
         lambda t: drop_records(t, list(t["records_read"])),
-        "beyond what the final reads reached",
+        "the final reads do not show what became of",
     ),
     unknown(
         "last record missing from every read",
         lambda t: drop_records(t, records(t, value=acked(t, -1)["op_index"])),
-        "beyond what the final reads reached",
+        "the final reads do not show what became of",
     ),
 ]
 

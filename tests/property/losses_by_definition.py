@@ -121,12 +121,36 @@ class Losses:
             yield from self._loss(op, offset, how, witness)
         if not self.declared.ends_recorded:
             return
-        after = min((self._done(op) for op in self.acked), default=INF_NS) if self.start else -1
+        after = self._past_start_ns() if self.start else -1
+        room = self.start
         for op, call in self.answered.items():
-            is_gone = call.offset is None and op not in self.present and op not in self.read
-            if is_gone and call.inv > after:
-                was_over = self.is_complete and self._done(op) < self.end_asked_ns
-                yield from self._loss(op, -1, NOWHERE if was_over else UNKNOWN, -1)
+            if call.offset is not None or op in self.present or op in self.read:
+                continue
+            if call.inv <= after and room > 0:
+                room -= 1
+                continue
+            was_over = self.is_complete and self._done(op) < self.end_asked_ns
+            is_certain = was_over and call.inv > after
+            yield from self._loss(op, -1, NOWHERE if is_certain else UNKNOWN, -1)
+
+    def _past_start_ns(self) -> int:
+        """When an operation ended, for the first time, that shows an offset at or beyond the start of the log."""
+        shown = [self._done(op) for op in self.acked]
+        for call in self.calls.values():
+            ends = [call.end] if call.kind == "poll" else []
+            ends += [call.offset] if call.kind == "latest" else []
+            if any(end is not None and end > self.start for end in ends):
+                shown.append(self._done(call.op))
+            read = [value for offset, value in call.records if offset >= self.start]
+            if read:
+                shown.append(self._done(call.op))
+            # A read shows where what was acknowledged without an offset is.
+            shown += [
+                self._done(value)
+                for value in read
+                if value in self.answered and self.answered[value].offset is None
+            ]
+        return min(shown, default=INF_NS)
 
     def _loss(self, op: int, offset: int, how: int, witness: int) -> Iterator[Instance]:
         is_strong = self.appends[op].acks == -1

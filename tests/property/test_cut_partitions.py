@@ -77,6 +77,8 @@ def test_small_random_histories(part: int) -> None:
         if rng.random() < 0.5:
             processes = rng.randint(1, 3)
             calls = [replace(call, process=call.op % processes) for call in calls]
+        if rng.random() < 0.5:
+            calls = [replace(call, acks=rng.choice((1, -1))) for call in calls]
         tables = {
             "operations": operations_table(calls),
             "records_read": records_table(calls),
@@ -169,6 +171,22 @@ def test_a_read_of_a_lost_record_in_another_piece_counts(read_at: int) -> None:
         assert differences(tables, context, random.Random(number)) == []
     lost = [a for a in judged_as_a_whole(tables, context).anomalies if a.id == "lost-acked-write"]
     assert [anomaly.judgement for anomaly in lost] == [expected]
+
+
+def test_a_record_that_was_read_in_another_piece_keeps_its_place() -> None:
+    """Op 2 has no place: op 3, sent after its response, is at offset 1, where a read showed it."""
+    calls = [
+        append(1, 0, at=1),
+        replace(append(2, None, at=31), res=35),
+        replace(append(3, 1, at=40), acks=1),
+        replace(read(4, 48, 0, 1), records=((0, 1), (1, 3)), final=True),
+    ]
+    tables = run(calls)
+    context = RunContext(acked_during_faults_min=0)
+    for number in range(10):
+        assert differences(tables, context, random.Random(number)) == []
+    judged = {one.id: one.judgement for one in judged_as_a_whole(tables, context).anomalies}
+    assert judged["unplaced-append"] is Judgement.FORBIDDEN
 
 
 @pytest.mark.parametrize("identifier", EXAMPLES)

@@ -175,11 +175,11 @@ class NativeConsumerMember(NativeMember):
                 continue
             self._events.assigned(key, self._positions[key], self._recorded_generation())
             self.started.add(key)
-        self._place.generation = self._generation
+        self._place.generations.add(self._generation)
 
     def _recorded_generation(self) -> int:
         """Returns the epoch; none where a static member took over in its predecessor's: the instance stays."""
-        is_same = self._generation == self._place.generation
+        is_same = self._generation in self._place.generations
         if self._place.instance_id is not None and is_same:
             return UNKNOWN_GENERATION
         return self._generation

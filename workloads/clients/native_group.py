@@ -30,7 +30,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -88,11 +88,11 @@ class Place:
 
     Attributes:
         instance_id: Of its members, if they are static.
-        generation: The last one in which a member of this place started.
+        generations: Those in which members of this place started.
     """
 
     instance_id: str | None = None
-    generation: int = UNKNOWN_GENERATION
+    generations: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,11 +269,11 @@ class NativeMember:
                     return False
                 await asyncio.sleep(RETRY_S)
         generation = self._generation
-        if self._place.instance_id is not None and generation == self._place.generation:
+        if self._place.instance_id is not None and generation in self._place.generations:
             # A static member took over the place of its predecessor: nothing was assigned again, and the owner in
-            # this generation is still the same instance.
+            # this generation is still the same instance. Or it is the predecessor, which learns late that it is fenced.
             generation = UNKNOWN_GENERATION
-        self._place.generation = self._generation
+        self._place.generations.add(self._generation)
         for key, position in self._positions.items():
             self._events.assigned(key, position, generation)
             self.started.add(key)
@@ -294,7 +294,9 @@ class NativeMember:
                         ),
                     ),
                 ),
-                require_stable=False,
+                # As consumers do. A coordinator of Kafka 4.0 or later that was just elected answers other requests
+                # without what its high watermark has not passed yet.
+                require_stable=True,
             )
         )
         if response is None or not self._accepts(response.groups[0].error_code):

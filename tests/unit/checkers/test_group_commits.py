@@ -139,6 +139,9 @@ class OneDeposed(Coordinator):
     def losses(self, from_ns: Any, until_ns: Any) -> Any:
         return np.full(len(from_ns), UNEXCUSED, dtype=np.int8)
 
+    def may_be_uncommitted(self, *_: Any) -> bool:
+        return False
+
 
 def outcome(text: str, *, from_ns: int, left_ns: int | None = None) -> int:
     """Returns what it means for the last report that a coordinator was deposed, and left the ISR."""
