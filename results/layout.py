@@ -67,7 +67,8 @@ CAMPAIGN_FILES: dict[str, str] = {
     "arm-1.toml": "the experiment of the first arm, a valid input for `laststand run`; the next arms likewise",
     "runs/": "the runs that are stored whole, `<arm>/<start of the campaign>-<seed>/`: the first failing ones "
     "of a simulated campaign, all of a real one",
-    "corpus/": "of a guided campaign: the experiments of runs that reached something new or failed, a file each",
+    "corpus/": "of a guided campaign: the experiments of runs that reached something new or failed, a file each;"
+    " `run` with the `root_seed` that `search` of its row names repeats a mutated one",
     "compare.json": "the result; missing while runs are missing",
     "compare.html": "the result as a page that links the stored runs",
     "job-1.toml": "of a night instead: the experiment of the first job, and so on",

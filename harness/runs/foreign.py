@@ -5,6 +5,7 @@ replica states and no faults, so nothing excuses a loss. A verdict is unknown if
 both a violation and its absence could rest on that line.
 """
 
+import re
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def judge_foreign(history: ForeignHistory, options: JudgeOptions | None = None) 
     if history.log is not None:
         if history.declaration.compacted:
             _refuse_records_without_key(history.path, history.log)
-        verdict = _judge_log(history.log, history.declaration)
+        verdict = _in_words_of_file(_judge_log(history.log, history.declaration), history.log)
         named = _named(verdict, history.log)
         judged = ForeignVerdict(verdict=verdict, model=str(Workload.LOG), named=named)
     elif history.workload == Workload.LIST_APPEND:
@@ -225,6 +226,32 @@ def _capped(verdict: Verdict, history: ForeignHistory) -> Verdict:
         # What breaks a level may rest on it, too.
         levels=dict.fromkeys(verdict.levels, UNKNOWN),
     )
+
+
+def _in_words_of_file(verdict: Verdict, log: LogHistory) -> Verdict:
+    """Returns the verdict without the numbers that stand for the values of the file."""
+
+    def value(found: re.Match[str]) -> str:
+        number = int(found[1])
+        return f"the value {log.phantoms[number]} " if number in log.phantoms else found[0]
+
+    def reworded(text: str) -> str:
+        return re.sub(r"\bthe value (\d+) ", value, text)
+
+    def anomaly(one: Anomaly) -> Anomaly:
+        witnesses = tuple(
+            replace(witness, text=re.sub(r"\bappend v=\d+ ", "append ", witness.text))
+            for witness in one.witnesses
+        )
+        is_phantom = one.id == "phantom-value"
+        sentence = reworded(one.sentence) if is_phantom else one.sentence
+        return replace(one, sentence=sentence, witnesses=witnesses)
+
+    reasons = tuple(
+        reworded(reason) if reason.startswith("phantom-value ") else reason
+        for reason in verdict.reasons
+    )
+    return replace(verdict, reasons=reasons, anomalies=tuple(map(anomaly, verdict.anomalies)))
 
 
 def _named(verdict: Verdict, log: LogHistory) -> Named:

@@ -190,12 +190,17 @@ def _verdict_of_report(report: CheckerReport, promise: str) -> Verdict:
         if report.unknown_reasons
         else Validity.VALID
     )
-    # With a weaker promise not everything was looked for.
-    is_full = promises_read_committed(promise)
+    levels = levels_held(report.findings, report.unknown_reasons)
+    if not promises_read_committed(promise):
+        # What only a stronger promise forbids was not looked for.
+        levels = {
+            level: UNKNOWN if state == HOLDS and promises_read_committed(level) else state
+            for level, state in levels.items()
+        }
     return Verdict(
         validity=validity,
         reasons=reasons,
         anomalies=anomalies,
         coverage=dict(report.coverage),
-        levels=levels_held(report.findings, report.unknown_reasons) if is_full else {},
+        levels=levels,
     )

@@ -13,17 +13,19 @@ import pyarrow as pa
 
 from checkers.final_reads import judge_with_final_reads
 from checkers.registry import find_checkers
-from harness.contracts.run_context import RunContext, context_from_facts
+from harness.contracts.run_context import LOG_CHECKERS, RunContext, context_from_facts
 from harness.contracts.verdict import Verdict
 from harness.errors import HarnessFailure, HistoryError, UsageError
 from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
 from harness.runs.promises import promised_context, promises_of, without_end
 from harness.runs.result import RunResult
-from results.history_files import is_finished, read_table
+from results.history_files import is_finished, read_table, table_files
 from results.layout import RunFiles
 
 UNCHECKED = "unchecked"
+OF_CLIENTS = (*LOG_CHECKERS, "consumer-group", "transactions")
+"""Checkers of what clients were promised, which a run that names them in its experiment cannot do without."""
 MARK_COUNT_MAX = 60
 """Kinds of marks that a summary lists; there are about forty in the code."""
 
@@ -153,15 +155,48 @@ def stored_context(directory: Path) -> RunContext:
     it recorded anything, the experiment determines what was promised.
 
     Raises:
-        HistoryError: The history is missing, truncated or not ours, or its promises are unknown.
+        HistoryError: The history is missing, truncated or not ours, or its promises are unknown, or it is not all
+            that the run's experiment says.
         UsageError: The run names a checker that is not installed.
     """
     context = context_from_facts(read_table(directory, "run_facts"))
+    experiment, problem = _stored_experiment(directory)
     if context is None:
-        try:
-            experiment = experiments.load(RunFiles(directory).experiment)
-        except UsageError as error:
-            raise HistoryError(f"{directory} is not a run that can be judged: {error}") from None
+        if experiment is None:
+            raise HistoryError(f"{directory} is not a run that can be judged: {problem}")
         context = promised_context(experiment)
     find_checkers(context.checkers)
-    return context if is_finished(directory) else without_end(context)
+    if not is_finished(directory):
+        return without_end(context)
+    if experiment is not None:
+        _require_all(directory, context, experiment)
+    return context
+
+
+def _stored_experiment(directory: Path) -> tuple[Experiment | None, str]:
+    """Returns the experiment of a stored run, None with the reason if it cannot be read."""
+    try:
+        return experiments.load(RunFiles(directory).experiment), ""
+    except UsageError as error:
+        return None, str(error)
+
+
+def _require_all(directory: Path, context: RunContext, experiment: Experiment) -> None:
+    """Raises HistoryError if a finished history lacks what its experiment says, which no checker would notice."""
+    promised = promised_context(experiment).checkers
+    missing = [name for name in promised if name in OF_CLIENTS and name not in context.checkers]
+    if missing:
+        raise HistoryError(
+            f"{directory}: run_facts leaves out the checkers {', '.join(missing)}, which experiment.toml asks for,"
+            " so nothing would judge what they find; restore both files as the run wrote them"
+        )
+    if not context.final_phase_complete or context.incomplete_reason:
+        return  # it may have ended before it reached every partition
+    found = {(file.topic, file.partition) for file in table_files(directory) if file.topic}
+    lacking = [place for place in experiment.topic.topic_partitions() if place not in found]
+    if found and lacking:
+        topic, partition = lacking[0]
+        raise HistoryError(
+            f"{directory}: the history has nothing of partition {topic}-{partition}, which experiment.toml has;"
+            " restore the files as the run wrote them"
+        )

@@ -173,7 +173,25 @@ def test_every_isolation_level_of_transactions_is_stated(
     weak = call(
         capsys, "check", path, "--json", "--model", "list-append", "--promise", "read-uncommitted"
     )
-    assert weak.data["levels"] == {}
+    levels = weak.data["levels"]
+    assert levels["read-uncommitted"] == "holds"
+    assert levels["read-committed"] == "unknown", "what it forbids was not looked for"
+
+
+def test_values_are_those_of_the_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    lines = [
+        "{:type :invoke, :f :send, :value [[:send :x 3]], :process 0, :time 1, :index 0}",
+        "{:type :ok, :f :send, :value [[:send :x [0 3]]], :process 0, :time 2, :index 1}",
+        "{:type :invoke, :f :assign, :value [:x], :seek-to-beginning? true, :process 1, :time 3, :index 2}",
+        "{:type :ok, :f :assign, :value [:x], :seek-to-beginning? true, :process 1, :time 4, :index 3}",
+        "{:type :invoke, :f :poll, :value [[:poll]], :process 1, :time 5, :index 4}",
+        "{:type :ok, :f :poll, :value [[:poll {:x [[0 3] [1 77]]}]], :process 1, :time 6, :index 5}",
+    ]
+    path = write(tmp_path / "history.edn", "\n".join(lines))
+    checked = call(capsys, "check", path, "--json")
+    assert checked.code == 1
+    (reason,) = checked.data["reasons"]
+    assert "read the value 77 at offset 1" in reason
 
 
 COMPACTED = """\

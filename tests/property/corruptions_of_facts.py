@@ -257,7 +257,21 @@ UNKNOWN = [
         lambda t: _facts(t).update(incomplete_reason="out of memory"),
         "the run ended early: out of memory",
     ),
-    unknown("no checker", lambda t: _facts(t).update(checkers=[]), "the run names no checker"),
+    refused(
+        "no checker",
+        lambda t: _facts(t).update(checkers=[]),
+        "leaves out the checkers linearizability, lost-acked, which experiment.toml asks for",
+    ),
+    refused(
+        "only checkers that do not judge the clients",
+        lambda t: _facts(t).update(checkers=["measures", "progress", "replicas"]),
+        "leaves out the checkers linearizability, lost-acked, which experiment.toml asks for",
+    ),
+    refused(
+        "one of the two checkers of logs",
+        lambda t: _facts(t).update(checkers=["linearizability"]),
+        "leaves out the checkers lost-acked, which experiment.toml asks for",
+    ),
     unknown(
         "clock error longer than the run",
         lambda t: _facts(t).update(clock_error_ns=10**18),

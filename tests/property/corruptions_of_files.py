@@ -70,6 +70,18 @@ def _without_partition_one(run: Path) -> None:
     edit_manifest(adjust)(run)
 
 
+def _without_partition_one_or_totals(run: Path) -> None:
+    _without_partition_one(run)
+    edit_manifest(lambda manifest: manifest.pop("rows"))(run)
+
+
+def _without_all_of_partition_one(run: Path) -> None:
+    tables = dict(read_tables(run))
+    for name in PARTITIONED_TABLES:
+        tables[name] = tables[name].filter(pa.compute.equal(tables[name]["partition"], 0))
+    write_tables(run, tables)
+
+
 def _without_client_tables_of_partition_one(run: Path) -> None:
     tables = dict(read_tables(run))
     for name in ("operations", "records_read", "end_offsets_seen", "offset_queries"):
@@ -228,6 +240,18 @@ MANIFEST = [
         _without_partition_one,
         "refused",
         "but the run wrote",
+    ),
+    of_files(
+        "one partition removed and not counted",
+        _without_all_of_partition_one,
+        "refused",
+        "the history has nothing of partition t-1, which experiment.toml has",
+    ),
+    of_files(
+        "one partition removed from a manifest without totals",
+        _without_partition_one_or_totals,
+        "refused",
+        "the history has nothing of partition t-1, which experiment.toml has",
     ),
     of_files(
         "one partition has no rows of clients",

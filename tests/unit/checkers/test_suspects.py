@@ -346,11 +346,12 @@ def test_all_good_offsets_but_suspects_are_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("at", "start", "points"),
-    [(0, 0, []), (1, 0, [0]), (1, 10, []), (1, 9, [9]), (2, 0, [0]), (5, 0, [0])],
+    [(0, 0, []), (1, 0, [0]), (1, 10, [10]), (1, 9, [9]), (2, 0, [0]), (5, 0, [0])],
 )
 def test_ranges_of_buckets_without_any_part_have_a_point(
     at: int, start: int, points: list[int]
 ) -> None:
+    """So has the start of a log that does not start at 0."""
     whole = plan(at=at, width=10, rules=Rules(log_start_offset=start))
     assert whole.points.tolist() == [*points, FAR]
 
