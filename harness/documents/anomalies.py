@@ -45,8 +45,8 @@ _MEANINGS = {
     "durability": "What was acknowledged or read stays.",
     "integrity": "All clients agree on one sequence of values, each written by an append.",
     "order": "That sequence fits the clock, and nothing is read before it is written.",
-    "fresh": "Every observation of the log end is up to date, which Kafka does not promise. Also here: clients that do"
-    " not get on after faults.",
+    "fresh": "Every observation of the log end is up to date, which Kafka does not promise. Also here: clients"
+    " that do not get on after faults.",
 }
 
 

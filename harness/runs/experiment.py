@@ -215,7 +215,7 @@ class Experiment:
             polls succeed (anomaly `slow-recovery`); 0 for no limit.
         scenario: Name of a scripted scenario ("last-replica-standing:V3b"); it replaces workload and schedule.
         inventory: The hosts, for "ssh": path of a TOML file.
-        workload_name: Which workload: "append", "consumer-group", "transactions", or what another package provides.
+        workload_name: Which workload: "append", "consumer-group", "transactions", or one of another package.
         cluster: How many nodes, and the broker settings that experiments vary.
         topic: The topics under test. Broker 1 leads partition 0 of the first topic at first.
         workload: What clients do; its settings depend on its name. Rates are totals over all processes.

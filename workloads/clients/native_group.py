@@ -271,7 +271,8 @@ class NativeMember:
         generation = self._generation
         if self._place.instance_id is not None and generation in self._place.generations:
             # A static member took over the place of its predecessor: nothing was assigned again, and the owner in
-            # this generation is still the same instance. Or it is the predecessor, which learns late that it is fenced.
+            # this generation is still the same instance. Or it is the predecessor, which learns late that it is
+            # fenced.
             generation = UNKNOWN_GENERATION
         self._place.generations.add(self._generation)
         for key, position in self._positions.items():
