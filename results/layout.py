@@ -40,8 +40,8 @@ RUN_FILES: dict[str, str] = {
     "`environment` what a real environment reports, with the programs of the client",
     "verdict.json": "the judgement with every anomaly, its rule and its witnesses; `coverage` is what was tested,"
     " and `measures` of its `by_partition` state how many acknowledged records no poll had returned yet (`unseen`,"
-    " over time), how late readers were at worst (`worst_lag_ms`), and how long recovery took (`recoveries`: when a"
-    " fault was healed, and the times to the next append and poll, in milliseconds)",
+    " over time), how late readers were at worst (`worst_lag_ms`), and how long recovery took (`recoveries`: when"
+    " a fault was healed, and the times to the next append and poll, in milliseconds)",
     "summary.md": "the verdict and the story in Markdown, for job summaries",
     "report.html": "the report: one file that opens without network",
     "history/": "the tables below; `history.journal` instead while the run lasts or when it died",
