@@ -124,8 +124,8 @@ def lost(identifier: str, offset: int, how: int, election: Election | None = Non
             "unseen",
             -1,
             3,
-            "op 4 was acknowledged without an offset, and the final reads do not contain it, but they are"
-            " incomplete",
+            "op 4 was acknowledged without an offset, and the final reads do not contain it, but do not show"
+            " that it is gone",
         ),
         (
             "lost-acked-write",
