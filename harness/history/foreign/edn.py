@@ -145,6 +145,7 @@ class _Reader:
         self._line_start = 0
         self._counted = 0
         self._form_start = 0
+        self._form_line = 1
         self._atoms: dict[str, Any] = dict(_WORDS)
         self._prefixed: Any = None
 
@@ -165,7 +166,7 @@ class _Reader:
                 return
             start = match.start(kind or 0)
             self._form_start = start
-            line = self._line_at(start)
+            self._form_line = line = self._line_at(start)
             is_value, value = self._form(match)
             self._form_start = self._at
             if is_value:
@@ -235,7 +236,11 @@ class _Reader:
     def _token_inside(self, stack: list[_Level]) -> "re.Match[str]":
         match = self._next_token()
         if match is None:
-            raise self._error(self._at, f"the text ends inside of {stack[-1].opener!r}")
+            ended = self._error(self._at, f"the text ends inside of {stack[-1].opener!r}")
+            if ended.line > self._form_line:
+                begun = f"the text ends inside of the form that begins on line {self._form_line}"
+                raise self._error(self._at, begun)
+            raise ended
         return match
 
     def _checked(self, match: "re.Match[str]", convert: Any, argument: Any) -> Any:

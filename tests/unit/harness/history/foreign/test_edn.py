@@ -70,6 +70,7 @@ def test_a_text_is_read_as_its_value(text, value):
     ("text", "line", "column", "problem"),
     [
         ("[1 2", 1, 5, "the text ends inside of '['"),
+        ("[1]\n[2\n[3]\n", 4, 1, "the text ends inside of the form that begins on line 2"),
         ("{:a 1}\n  ]", 2, 3, "']' closes nothing that is open"),
         ("(1 2]", 1, 5, "']' closes nothing that is open"),
         ("{:a}", 1, 4, "a key without a value"),
