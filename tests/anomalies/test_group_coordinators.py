@@ -363,6 +363,7 @@ def with_kills(
 def test_what_a_new_coordinator_reports_need_not_be_committed(rows: list[dict[str, Any]]) -> None:
     """Smallest history: both elections are clean. Any one of them alone loses nothing."""
     assert with_kills(rows, *CLEAN) is Judgement.UNDECIDED
+    assert with_kills(rows, {**CLEAN[0], "leader": 0}, CLEAN[1]) is Judgement.UNDECIDED
     for one in CLEAN:
         assert with_kills(rows, {**one, "leader_epoch": 1}) is Judgement.FORBIDDEN
     assert with_kills(rows) is Judgement.FORBIDDEN
@@ -411,7 +412,12 @@ def test_a_commit_that_the_coordinator_acknowledged_shows_that_all_before_is_com
         {"event": "commit-acknowledged", "offset": 1, "process": 97, "at_ns": acked_ns},
     ]
     rows = sorted([*ASSIGNED, *more], key=lambda row: row["at_ns"])
-    assert with_kills(events(*rows_without_index(rows)), *CLEAN) is expected
+    rows = events(*rows_without_index(rows))
+    assert with_kills(rows, *CLEAN) is expected
+    # A change of the ISR in between is no election.
+    assert (
+        with_kills(rows, CLEAN[0], {**CLEAN[0], "at_ns": 200, "isr": [2, 3]}, CLEAN[1]) is expected
+    )
 
 
 def rows_without_index(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
