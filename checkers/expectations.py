@@ -179,9 +179,9 @@ MATRIX: tuple[Row, ...] = (
         judgement=Judgement.UNDECIDED,
         rule=(
             "a lawful flagged election may have lost what members received or what the group's coordinator had"
-            " written, or a coordinator that did not know yet that it was replaced may have answered, or the group"
-            " was forgotten while it had no members and no commits; what is recorded does not show whether that"
-            " was so"
+            " written, or a coordinator that did not know yet that it was replaced may have answered, or one that"
+            " was just elected may have reported what was not committed yet, or the group was forgotten while it"
+            " had no members and no commits; what is recorded does not show whether that was so"
         ),
     ),
     Row(
@@ -191,6 +191,15 @@ MATRIX: tuple[Row, ...] = (
         rule=(
             "a leader without a record of the producer accepts any sequence number, and what is recorded does not"
             " show whether the leader that accepted the later record had one"
+        ),
+    ),
+    Row(
+        name="undecided for a record batch",
+        applies=lambda case: case.is_undecided and case.id == "torn-batch",
+        judgement=Judgement.UNDECIDED,
+        rule=(
+            "a lawful flagged election may have been between the final polls that show parts of the batch, so that"
+            " they show two logs"
         ),
     ),
     Row(

@@ -2,7 +2,8 @@
 
 A producer that sends several records to a partition at once sends one record batch. It is written, copied and
 truncated as a whole, so the log holds all of its records at consecutive offsets, or none (`torn-batch`). No loss
-and no election divides one.
+and no election divides one. But an election that loses records may come between two final polls, which then show
+two logs: what only such polls show is undecided, unless one leader served both.
 
 The final reads decide, because the log no longer changes then: where they returned one record of a batch, they
 must have returned each of the others whose place they went over. A record that cannot be read may be the missing
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.kernels.evidence import Evidence, sentence
+from checkers.kernels.final_polls import epochs_of, first_offsets, records_of_final_polls
 from checkers.kernels.findings import Finding, finding
 from checkers.kernels.history import I64, Bools, PartitionHistory, lookup
 from checkers.kernels.judging import judged_finding
@@ -106,6 +108,31 @@ def _pairs(first: I64, second: I64, among_first: I64, among_second: I64) -> Bool
     return np.isin(number[: len(first)], number[len(first) :])
 
 
+def _is_in_one_log(found: Finding, history: PartitionHistory, operations: pa.Table) -> Bools:
+    """Returns which records are missing from a log that shows others of their batch, whatever the elections."""
+    op, head = batch_heads(operations)
+    # Appends of a batch are numbered in the order of sending.
+    place = np.empty(len(op), dtype=np.int64)
+    by_head = np.argsort(head, kind="stable")
+    place[by_head] = np.arange(len(op)) - np.searchsorted(head[by_head], head[by_head])
+    rows = records_of_final_polls(history)
+    member = lookup(op)(history.append_op[history.record_append[rows]])
+    rows, member = rows[member >= 0], member[member >= 0]
+    poll, begins = history.record_poll[rows], history.record_offset[rows] - place[member]
+    epoch = epochs_of(history.poll_op, operations)
+    polls = np.flatnonzero(history.poll_final & history.poll_ok & (history.poll_last >= 0))
+    first = first_offsets(history)[polls]
+    certain = np.zeros(found.count, dtype=np.bool_)
+    missing = lookup(op)(found.second)
+    for row, (at, offset) in enumerate(zip(missing.tolist(), found.other.tolist(), strict=True)):
+        is_shown = (head[member] == head[at]) & (begins == offset - place[at])
+        shown = np.unique(poll[is_shown])
+        over = polls[(first <= offset) & (offset <= history.poll_last[polls])]
+        of_one_epoch = np.intersect1d(epoch[shown], epoch[over])
+        certain[row] = np.isin(shown, over).any() or (of_one_epoch >= 0).any()
+    return certain
+
+
 class Batches:
     """The checker `batches`; see the module. It needs the column `batch` of `operations`."""
 
@@ -131,15 +158,26 @@ class Batches:
         coverage = {"appends_in_batches": len(sent)}
         if not found.count:
             return CheckerReport(coverage=coverage)
-        worst = found.worst()
-        torn = judged_finding(
-            found.id,
-            found.count,
-            sentence(found, worst),
-            context,
-            witnesses=Evidence(operations).witnesses(found, worst),
-        )
-        return CheckerReport(findings=(torn,), coverage=coverage)
+        is_certain = np.ones(found.count, dtype=np.bool_)
+        if elections_of(tables, context).can_excuse:
+            is_certain = _is_in_one_log(found, history, operations)
+        evidence = Evidence(operations)
+        torn = []
+        for part, is_undecided in ((is_certain, False), (~is_certain, True)):
+            rows = np.flatnonzero(part)
+            if len(rows):
+                worst = found.worst(rows)
+                torn.append(
+                    judged_finding(
+                        found.id,
+                        len(rows),
+                        sentence(found, worst),
+                        context,
+                        is_undecided=is_undecided,
+                        witnesses=evidence.witnesses(found, worst),
+                    )
+                )
+        return CheckerReport(findings=tuple(torn), coverage=coverage)
 
 
 BATCHES = Batches()

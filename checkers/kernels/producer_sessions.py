@@ -33,7 +33,7 @@ between these polls, which is undecided.
 
 In a compacted topic the missing record of a gap may have been appended and removed since. So there is no gap if
 the final reads returned nothing at an offset between those of the records of the session around it, and a record
-of its key behind that offset.
+of its key behind that offset. If an election may have lost that record, a gap is undecided.
 
 A leader that was deposed may respond to a final poll too, from a log that is not the one at the end. So a gap is
 undecided if its second record is shown only by final polls of older leader epochs than that of another final poll.
@@ -52,6 +52,7 @@ from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Election, 
 from checkers.kernels.evidence import Evidence, sentence
 from checkers.kernels.excuses import Excuses
 from checkers.kernels.facts import Facts
+from checkers.kernels.final_polls import epochs_of, records_of_final_polls
 from checkers.kernels.findings import Finding, finding
 from checkers.kernels.history import (
     ABSENT,
@@ -160,6 +161,15 @@ def check_gaps(
     )
 
 
+def _lowest_places(history: PartitionHistory) -> I64:
+    """Returns the lowest offset at which each append is known to have been, infinity if none is known."""
+    is_at = history.append_status == OK_AT
+    place: I64 = np.where(is_at, history.append_offset, INF_NS)
+    rows = np.flatnonzero(history.record_append >= 0)
+    np.minimum.at(place, history.record_append[rows], history.record_offset[rows])
+    return place
+
+
 def _taken(history: PartitionHistory) -> I64:
     """Returns the offsets at which the final reads returned a record, ascending."""
     rows = history.record_poll >= 0
@@ -230,8 +240,14 @@ class IdempotentProducer:
                 elections = elections_of(tables, context)
                 excuses = Excuses(history, reader_of(tables, context), elections, report.findings)
                 outcome = excuses.fates(found).outcome
+                is_unsure = np.zeros(found.count, dtype=np.bool_)
+                if found.id == "producer-gap" and context.compacted and elections.can_excuse:
+                    # The cleaner may have removed it because of a record that an election lost.
+                    below = _lowest_places(history)[history.append_at(found.third)]
+                    below[found.third == ABSENT] = ABSENT
+                    is_unsure = reader_of(tables, context).have_later(found.first, below)
                 findings += _judged(
-                    found, history, elections, tables["operations"], context, outcome
+                    found, history, elections, tables["operations"], context, outcome, is_unsure
                 )
         return CheckerReport(findings=tuple(findings))
 
@@ -246,6 +262,7 @@ def _judged(
     operations: pa.Table,
     context: RunContext,
     outcome: Any,
+    is_unsure: Bools,
 ) -> list[CheckerFinding]:
     evidence = Evidence(operations)
     by_ns, last_ns = _in_the_log_by(found, history)
@@ -258,7 +275,8 @@ def _judged(
         outcome[rows] = np.minimum(outcome[rows], best)
     if found.id == "producer-gap":
         # The leader may never have had a record of the session.
-        is_unsure = (found.third == ABSENT) | _is_in_older_log(found, history, operations)
+        is_unsure = is_unsure | (found.third == ABSENT)
+        is_unsure |= _is_in_older_log(found, history, operations)
         outcome[is_unsure & (outcome == UNEXCUSED)] = UNDECIDED
     findings = []
     for result in (UNEXCUSED, EXCUSED, UNDECIDED):
@@ -315,21 +333,13 @@ def _explained(found: Finding, election: Election, by_ns: I64, last_ns: I64, err
     return outcome
 
 
-def _rows_of_final_polls(history: PartitionHistory) -> I64:
-    """Returns the trusted records of appends that final polls returned."""
-    rows = np.flatnonzero(
-        history.record_trusted & (history.record_poll >= 0) & (history.record_append >= 0)
-    )
-    return rows[history.poll_final[history.record_poll[rows]]]
-
-
 def _best_outcome(found: Finding, history: PartitionHistory, operations: pa.Table) -> I64:
     """Returns the best that elections can make of each instance, by what was in one log with its second record."""
-    rows = _rows_of_final_polls(history)
+    rows = records_of_final_polls(history)
     rows = rows[history.append_acks[history.record_append[rows]] == ACKS_ALL]
     append, offset = history.record_append[rows], history.record_offset[rows]
     poll, process = history.record_poll[rows], history.append_process[append]
-    epoch = _epochs_of(history.poll_op[poll], operations)
+    epoch = epochs_of(history.poll_op[poll], operations)
     best = np.full(found.count, EXCUSED, dtype=np.int64)
     first, second = (history.append_at(ops) for ops in (found.first, found.second))
     for row in range(found.count):
@@ -353,22 +363,14 @@ def _best_outcome(found: Finding, history: PartitionHistory, operations: pa.Tabl
 
 def _is_in_older_log(found: Finding, history: PartitionHistory, operations: pa.Table) -> Bools:
     """Returns which second records are shown only by final polls to which a deposed leader responded."""
-    rows = _rows_of_final_polls(history)
-    epoch = _epochs_of(history.poll_op, operations)
+    rows = records_of_final_polls(history)
+    epoch = epochs_of(history.poll_op, operations)
     newest = epoch[history.poll_final & history.poll_ok].max(initial=-1)
     is_older = (epoch >= 0) & (epoch < newest)
     append, older = history.record_append[rows], is_older[history.record_poll[rows]]
     second = history.append_at(found.second)
     is_shown: Bools = np.isin(second, append[older]) & ~np.isin(second, append[~older])
     return is_shown
-
-
-def _epochs_of(polls: I64, operations: pa.Table) -> I64:
-    """Returns the leader epoch in which each poll was served, -1 if it is not known."""
-    op = operations.column("op_index").to_numpy()
-    order = np.argsort(op, kind="stable")
-    epoch: I64 = operations.column("leader_epoch").to_numpy().astype(np.int64)
-    return epoch[order[lookup(op[order])(polls)]]
 
 
 def _in_the_log_by(found: Finding, history: PartitionHistory) -> tuple[I64, I64]:

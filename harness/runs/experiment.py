@@ -286,6 +286,7 @@ class Experiment:
         self._check_environment(system)
         self._check_workload()
         self._check_live_watch()
+        self._check_compaction()
         if not self.topic.replication_factor <= self.cluster.brokers:
             raise UsageError(
                 f"topic.replication_factor is {self.topic.replication_factor}, but there are "
@@ -410,6 +411,13 @@ class Experiment:
             raise UsageError(
                 "stop_on_violation cannot tell lost records from those that the cleaner of a"
                 f" compacted topic removed; leave it or {CLEANUP_POLICY} out"
+            )
+
+    def _check_compaction(self) -> None:
+        if is_compacted(self.properties) and "transactions" in self.workload_type.checkers:
+            raise UsageError(
+                f"the workload {self.workload_name!r} does not record the keys of its records, so what the cleaner"
+                f" of a compacted topic removed would count as lost; leave {CLEANUP_POLICY} out"
             )
 
     def _check_workload(self) -> None:

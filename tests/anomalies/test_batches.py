@@ -13,7 +13,7 @@ from harness.contracts.run_context import BATCH_CHECKER, LOG_CHECKERS, RunContex
 from harness.contracts.verdict import Judgement, Validity
 from harness.errors import HistoryError
 from harness.history.schema import TABLES
-from tests.anomalies.runs import Call, run
+from tests.anomalies.runs import Call, run, state
 from tests.property.brute_force import operations_table, records_table
 
 CONTEXT = RunContext(
@@ -204,3 +204,42 @@ def test_the_kernel_counts_what_the_definition_does(seed: int) -> None:
     calls = random_history(Random(seed))
     context = replace(CONTEXT, sparse_offsets=True, at_least_once=True)
     assert torn(calls, context) == missing_by_definition(calls)
+
+
+@pytest.mark.parametrize(
+    ("flagged", "epochs", "expected"),
+    [
+        (True, (0, 1), Judgement.UNDECIDED),
+        (True, (-1, 1), Judgement.UNDECIDED),
+        (True, (-1, -1), Judgement.UNDECIDED),
+        (True, (1, 1), Judgement.FORBIDDEN),
+        (False, (0, 1), Judgement.FORBIDDEN),
+    ],
+)
+def test_two_final_polls_may_show_two_logs(
+    flagged: bool, epochs: tuple[int, int], expected: Judgement
+) -> None:
+    """Smallest history: an election at 950 lost op 5; then ops 6 and 7, one batch, were written at offset 0."""
+    calls = [OTHER, sent(6, at=400), sent(7, batch=6, at=400)]
+    polls = [
+        replace(final((0, 5), op=80, end=1), inv=900, res=901, epoch=epochs[0]),
+        replace(final((1, 7), op=81, position=1, end=2), inv=980, res=981, epoch=epochs[1]),
+    ]
+    states = [state(0, 1, [1, 2, 3], epoch=0), state(950, 2, [2], epoch=1, flagged=flagged)]
+    context = replace(CONTEXT, elr_on=False, unclean_election_enabled=True)
+    verdict = judge_run(run([*calls, *polls], states=states), context)
+    assert [one.judgement for one in verdict.anomalies if one.id == "torn-batch"] == [expected]
+
+
+def test_one_poll_shows_one_log() -> None:
+    """Near miss: the second poll went over offset 0 again."""
+    calls = [OTHER, sent(6, at=400), sent(7, batch=6, at=400)]
+    polls = [
+        replace(final((0, 5), op=80, end=1), inv=900, res=901, epoch=0),
+        replace(final((0, 5), (1, 7), op=81, end=2), inv=980, res=981, epoch=1),
+    ]
+    states = [state(0, 1, [1, 2, 3], epoch=0), state(950, 2, [2], epoch=1, flagged=True)]
+    context = replace(CONTEXT, elr_on=False, unclean_election_enabled=True)
+    verdict = judge_run(run([*calls, *polls], states=states), context)
+    torn = [one.judgement for one in verdict.anomalies if one.id == "torn-batch"]
+    assert torn == [Judgement.FORBIDDEN]

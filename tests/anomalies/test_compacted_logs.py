@@ -526,6 +526,71 @@ def test_nothing_was_before_the_first_record_of_a_log() -> None:
     assert ids(judged(calls, {1: "a", 2: "a", 3: "b"}, context)) == {"producer-gap"}
 
 
+@pytest.mark.parametrize(
+    ("keys", "flagged", "expected"),
+    [
+        ({}, True, Judgement.UNDECIDED),
+        # Nothing that a client knows of replaces the record.
+        ({2: "x"}, True, Judgement.FORBIDDEN),
+        ({2: ""}, True, Judgement.FORBIDDEN),
+        # No election loses the one that does.
+        ({}, False, Judgement.FORBIDDEN),
+    ],
+)
+def test_an_election_may_have_lost_what_replaced_the_missing_record_of_a_session(
+    keys: dict[int, str], flagged: bool, expected: Judgement
+) -> None:
+    """Smallest history: op 1 was removed because of op 2, which an election lost. The batch of op 1 stays, empty.
+
+    So the elected replica knows that the session sent op 1, and accepts op 3.
+    """
+    calls = [
+        replace(append(0, 0, at=10), process=7),
+        replace(append(1, None, at=20), process=7, outcome="info", res=None),
+        replace(append(2, 2, at=30), process=8),
+        replace(append(3, 2, at=200), process=7),
+        final(80, 900, (0, 0), (2, 3)),
+    ]
+    known = {0: "a", 1: "k", 2: "k", 3: "d"} | keys
+    states = [state(0, 1, [1, 2, 3], epoch=0), state(100, 3, [3], epoch=1, flagged=flagged)]
+    context = replace(
+        CONTEXT,
+        checkers=(*LOG_CHECKERS, SESSION_CHECKER),
+        elr_on=False,
+        unclean_election_enabled=True,
+    )
+    verdict = judge_with_final_reads(run(calls, states=states) | keyed(calls, known), context)
+    gaps = [one.judgement for one in verdict.anomalies if one.id == "producer-gap"]
+    assert gaps == [expected]
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"), [(1, Judgement.UNDECIDED), (0, Judgement.FORBIDDEN)]
+)
+def test_what_replaces_the_missing_record_is_behind_the_record_before_it(
+    offset: int, expected: Judgement
+) -> None:
+    """An election lost op 2, of the same key, which was at that offset; op 0 was sent before op 1."""
+    calls = [
+        replace(append(0, 0, at=10), process=7, outcome="info", res=None, offset=None),
+        replace(append(1, None, at=20), process=7, outcome="info", res=None),
+        replace(append(2, offset, at=30), process=8),
+        replace(append(3, 1, at=200), process=7),
+        final(80, 900, (0, 0), (1, 3), end=2),
+    ]
+    states = [state(0, 1, [1, 2, 3], epoch=0), state(100, 3, [3], epoch=1, flagged=True)]
+    context = replace(
+        CONTEXT,
+        checkers=(*LOG_CHECKERS, SESSION_CHECKER),
+        elr_on=False,
+        unclean_election_enabled=True,
+    )
+    keys = {0: "a", 1: "k", 2: "k", 3: "d"}
+    verdict = judge_with_final_reads(run(calls, states=states) | keyed(calls, keys), context)
+    gaps = [one.judgement for one in verdict.anomalies if one.id == "producer-gap"]
+    assert gaps == [expected]
+
+
 def test_the_missing_record_of_a_session_needs_an_offset_between_the_others() -> None:
     """At offset 0, the only other one without a record, it would be before the record that was sent before it."""
     keys = {0: "x", 1: "a", 2: "a", 3: "b"}

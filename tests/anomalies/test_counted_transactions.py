@@ -197,6 +197,22 @@ def test_a_record_may_have_been_removed_from_the_start_of_its_log(
     assert events.verdict(replace(CONTEXT, log_start_offset=start)).validity is validity
 
 
+def test_the_cleaner_may_have_removed_what_is_missing_in_a_compacted_topic() -> None:
+    """Of three records of a transaction the second one is gone; keys are not recorded."""
+    events = Events()
+    one = producer(events, 1)
+    values = [events.send(one, index, A, index) for index in range(3)]
+    events.commit(one)
+    left = [(0, values[0]), (2, values[2])]
+    events.read(7, A, *left)
+    events.closing(a=left)
+    assert events.verdict().validity is Validity.INVALID
+    verdict = events.verdict(replace(CONTEXT, compacted=True))
+    assert verdict.validity is Validity.UNKNOWN
+    assert set(judgements(verdict).values()) == {Judgement.UNDECIDED}
+    assert "which records the cleaner removed" in str(verdict.reasons)
+
+
 def power_fault(at_ns: int) -> dict[str, Any]:
     """A fault that took effect at a moment, and was healed ten seconds after the start."""
     lists = {name: ["b1"] for name in ("targets", "resolved", "cut_short")}

@@ -56,6 +56,11 @@ MAY_BE_REMOVED = (
     "the logs do not start at 0, and it is not known which records were removed from their start"
 )
 
+MAY_BE_CLEANED = (
+    "the topic is compacted, and keys of records in transactions are not recorded, so it is not known which"
+    " records the cleaner removed"
+)
+
 
 class TransactionsChecker:
     """The checker `transactions`; see the module."""
@@ -87,8 +92,9 @@ class TransactionsChecker:
         findings = (*found, *_taken_over(events, recorded), *([stuck] if stuck else ()))
         if _may_have_lost(tables, context):
             findings = tuple(_undecided(one, MAY_BE_LOST) for one in findings)
-        elif context.log_start_offset:
-            findings = tuple(_undecided(one, MAY_BE_REMOVED) for one in findings)
+        elif context.log_start_offset or context.compacted:
+            reason = MAY_BE_CLEANED if context.compacted else MAY_BE_REMOVED
+            findings = tuple(_undecided(one, reason) for one in findings)
         return replace(report, findings=findings, coverage=report.coverage | _coverage(recorded))
 
 

@@ -85,6 +85,13 @@ ROWS: list[tuple[str, dict[str, Any], str, Judgement]] = [
     ("offset-reused", WITHOUT_ELR, "loss without ELR", Judgement.FORBIDDEN),
     ("divergent-value", WITHOUT_ELR, "integrity", Judgement.FORBIDDEN),
     ("torn-fetch", EXCUSED, "integrity", Judgement.FORBIDDEN),
+    ("torn-batch", EXCUSED, "integrity", Judgement.FORBIDDEN),
+    (
+        "torn-batch",
+        {"is_undecided": True},
+        "undecided for a record batch",
+        Judgement.UNDECIDED,
+    ),
     ("hole-before-append", {}, "order", Judgement.FORBIDDEN),
     ("hole-before-append", EXCUSED, "order", Judgement.FORBIDDEN),
 ]

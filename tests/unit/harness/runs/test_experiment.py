@@ -1,4 +1,5 @@
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -128,6 +129,15 @@ def test_the_schema_refuses_what_the_reader_refuses(text):
         loads(text, origin="x.toml")
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(tomllib.loads(text), json_schema())
+
+
+def test_transactions_are_refused_in_compacted_topics() -> None:
+    transactions = experiments.load(ROOT / "examples/transactions.toml")
+    with pytest.raises(
+        UsageError, match="what the cleaner of a compacted topic removed would count"
+    ):
+        replace(transactions, properties={"log.cleanup.policy": "compact"})
+    assert replace(transactions, properties={"log.cleanup.policy": "delete"})
 
 
 def test_several_topics_are_numbered_and_have_the_same_settings() -> None:
