@@ -137,7 +137,8 @@ def input_anomalies(
     """Returns inputs that a consumer group processed twice or never, although offsets commit with the outputs.
 
     A transaction *consumes* the records of a partition that it polled, if it commits a position of its group in
-    that partition.
+    that partition. It counts as having processed all of them, whatever the position: a processor that commits less
+    than it processed lets another one process the rest again.
 
     Args:
         h: The history.
