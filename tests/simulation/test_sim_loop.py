@@ -79,6 +79,12 @@ async def queues(say: Say) -> None:
     say("joined")
 
 
+async def turns(count: int = 20) -> None:
+    """Lets everything that is ready run; a busy machine cannot change in which order."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 async def locks(say: Say) -> None:
     lock, event, condition = asyncio.Lock(), asyncio.Event(), asyncio.Condition()
     semaphore = asyncio.Semaphore(2)
@@ -93,15 +99,15 @@ async def locks(say: Say) -> None:
             say(f"woken {i}")
         async with semaphore:
             say(f"in {i}")
-            await asyncio.sleep(0.001)
+            await turns(2)
 
     tasks = [asyncio.create_task(worker(i)) for i in range(4)]
-    await asyncio.sleep(0.005)
+    await turns()
     event.set()
-    await asyncio.sleep(0.005)
+    await turns()
     async with condition:
         condition.notify(1)
-    await asyncio.sleep(0.005)
+    await turns()
     async with condition:
         condition.notify_all()
     await asyncio.gather(*tasks)
