@@ -206,40 +206,48 @@ def test_the_kernel_counts_what_the_definition_does(seed: int) -> None:
     assert torn(calls, context) == missing_by_definition(calls)
 
 
+def torn_over_an_election(polls: list[Call], *, flagged: bool = True) -> list[Judgement]:
+    """Judges ops 6 and 7, one batch, which were written at offset 0 after an election at 950 had lost op 5."""
+    calls = [OTHER, sent(6, at=400), sent(7, batch=6, at=400)]
+    states = [state(0, 1, [1, 2, 3], epoch=0), state(950, 2, [2], epoch=1, flagged=flagged)]
+    context = replace(CONTEXT, elr_on=False, unclean_election_enabled=True)
+    verdict = judge_run(run([*calls, *polls], states=states), context)
+    return [one.judgement for one in verdict.anomalies if one.id == "torn-batch"]
+
+
+@pytest.mark.parametrize("position", [0, -1])
 @pytest.mark.parametrize(
     ("flagged", "epochs", "expected"),
     [
         (True, (0, 1), Judgement.UNDECIDED),
         (True, (-1, 1), Judgement.UNDECIDED),
         (True, (-1, -1), Judgement.UNDECIDED),
+        (True, (0, 0), Judgement.FORBIDDEN),
         (True, (1, 1), Judgement.FORBIDDEN),
         (False, (0, 1), Judgement.FORBIDDEN),
     ],
 )
 def test_two_final_polls_may_show_two_logs(
-    flagged: bool, epochs: tuple[int, int], expected: Judgement
+    flagged: bool, epochs: tuple[int, int], expected: Judgement, position: int
 ) -> None:
-    """Smallest history: an election at 950 lost op 5; then ops 6 and 7, one batch, were written at offset 0."""
-    calls = [OTHER, sent(6, at=400), sent(7, batch=6, at=400)]
+    """Smallest history: one poll before the election, and one from offset 1 on after it."""
+    first = final((0, 5), op=80, end=1, position=position)
     polls = [
-        replace(final((0, 5), op=80, end=1), inv=900, res=901, epoch=epochs[0]),
+        replace(first, inv=900, res=901, epoch=epochs[0]),
         replace(final((1, 7), op=81, position=1, end=2), inv=980, res=981, epoch=epochs[1]),
     ]
-    states = [state(0, 1, [1, 2, 3], epoch=0), state(950, 2, [2], epoch=1, flagged=flagged)]
-    context = replace(CONTEXT, elr_on=False, unclean_election_enabled=True)
-    verdict = judge_run(run([*calls, *polls], states=states), context)
-    assert [one.judgement for one in verdict.anomalies if one.id == "torn-batch"] == [expected]
+    assert torn_over_an_election(polls, flagged=flagged) == [expected]
 
 
-def test_one_poll_shows_one_log() -> None:
-    """Near miss: the second poll went over offset 0 again."""
-    calls = [OTHER, sent(6, at=400), sent(7, batch=6, at=400)]
+@pytest.mark.parametrize(
+    "records",
+    [((0, 5), (1, 7)), ((1, 7),), ((0, 6), (1, 5))],
+    ids=["another-record", "nothing", "the-second"],
+)
+def test_one_poll_shows_one_log(records: tuple[tuple[int, int], ...]) -> None:
+    """Near miss: the second poll went over the missing record, too."""
     polls = [
         replace(final((0, 5), op=80, end=1), inv=900, res=901, epoch=0),
-        replace(final((0, 5), (1, 7), op=81, end=2), inv=980, res=981, epoch=1),
+        replace(final(*records, op=81, end=2), inv=980, res=981, epoch=1),
     ]
-    states = [state(0, 1, [1, 2, 3], epoch=0), state(950, 2, [2], epoch=1, flagged=True)]
-    context = replace(CONTEXT, elr_on=False, unclean_election_enabled=True)
-    verdict = judge_run(run([*calls, *polls], states=states), context)
-    torn = [one.judgement for one in verdict.anomalies if one.id == "torn-batch"]
-    assert torn == [Judgement.FORBIDDEN]
+    assert torn_over_an_election(polls) == [Judgement.FORBIDDEN]
