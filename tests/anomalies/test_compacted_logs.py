@@ -526,6 +526,21 @@ def test_nothing_was_before_the_first_record_of_a_log() -> None:
     assert ids(judged(calls, {1: "a", 2: "a", 3: "b"}, context)) == {"producer-gap"}
 
 
+def gaps_over_an_election(
+    calls: list[Call], keys: Mapping[int, str], *, flagged: bool
+) -> list[Judgement]:
+    """Returns how gaps of sessions are judged if broker 3 was elected at 100, from outside of the ISR if flagged."""
+    states = [state(0, 1, [1, 2, 3], epoch=0), state(100, 3, [3], epoch=1, flagged=flagged)]
+    context = replace(
+        CONTEXT,
+        checkers=(*LOG_CHECKERS, SESSION_CHECKER),
+        elr_on=False,
+        unclean_election_enabled=True,
+    )
+    verdict = judge_with_final_reads(run(calls, states=states) | keyed(calls, keys), context)
+    return [one.judgement for one in verdict.anomalies if one.id == "producer-gap"]
+
+
 @pytest.mark.parametrize(
     ("keys", "flagged", "expected"),
     [
@@ -552,16 +567,7 @@ def test_an_election_may_have_lost_what_replaced_the_missing_record_of_a_session
         final(80, 900, (0, 0), (2, 3)),
     ]
     known = {0: "a", 1: "k", 2: "k", 3: "d"} | keys
-    states = [state(0, 1, [1, 2, 3], epoch=0), state(100, 3, [3], epoch=1, flagged=flagged)]
-    context = replace(
-        CONTEXT,
-        checkers=(*LOG_CHECKERS, SESSION_CHECKER),
-        elr_on=False,
-        unclean_election_enabled=True,
-    )
-    verdict = judge_with_final_reads(run(calls, states=states) | keyed(calls, known), context)
-    gaps = [one.judgement for one in verdict.anomalies if one.id == "producer-gap"]
-    assert gaps == [expected]
+    assert gaps_over_an_election(calls, known, flagged=flagged) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -578,17 +584,8 @@ def test_what_replaces_the_missing_record_is_behind_the_record_before_it(
         replace(append(3, 1, at=200), process=7),
         final(80, 900, (0, 0), (1, 3), end=2),
     ]
-    states = [state(0, 1, [1, 2, 3], epoch=0), state(100, 3, [3], epoch=1, flagged=True)]
-    context = replace(
-        CONTEXT,
-        checkers=(*LOG_CHECKERS, SESSION_CHECKER),
-        elr_on=False,
-        unclean_election_enabled=True,
-    )
     keys = {0: "a", 1: "k", 2: "k", 3: "d"}
-    verdict = judge_with_final_reads(run(calls, states=states) | keyed(calls, keys), context)
-    gaps = [one.judgement for one in verdict.anomalies if one.id == "producer-gap"]
-    assert gaps == [expected]
+    assert gaps_over_an_election(calls, keys, flagged=True) == [expected]
 
 
 def test_the_missing_record_of_a_session_needs_an_offset_between_the_others() -> None:
