@@ -529,7 +529,7 @@ def test_nothing_was_before_the_first_record_of_a_log() -> None:
 def gaps_over_an_election(
     calls: list[Call], keys: Mapping[int, str], *, flagged: bool
 ) -> list[Judgement]:
-    """Returns how gaps of sessions are judged if broker 3 was elected at 100, from outside of the ISR if flagged."""
+    """Returns how gaps are judged if broker 3 was elected at 100, from outside of the ISR if flagged."""
     states = [state(0, 1, [1, 2, 3], epoch=0), state(100, 3, [3], epoch=1, flagged=flagged)]
     context = replace(
         CONTEXT,
