@@ -345,7 +345,8 @@ class _SeenLog:
         behind = np.maximum.accumulate(behind[order])
         invoked_ns = unknown["invoked_ns"].to_numpy(dtype="int64")
         count = np.searchsorted(there_ns[order], invoked_ns - clock_error_ns, side="left")
-        start = np.append(0, behind)[count]
+        # A response without a log end has the end -1.
+        start = np.maximum(np.append(0, behind)[count], 0)
         taken = np.unique(final.returned.get_level_values("offset").to_numpy(dtype="int64"))
         found: list[int] = unknown["op_index"][has_room(taken, start, stop)].tolist()
         return found

@@ -526,6 +526,18 @@ def test_nothing_was_before_the_first_record_of_a_log() -> None:
     assert ids(judged(calls, {1: "a", 2: "a", 3: "b"}, context)) == {"producer-gap"}
 
 
+@pytest.mark.parametrize(
+    ("key", "validity"), [("z", Validity.VALID), ("b", Validity.INVALID)], ids=["replaced", "lost"]
+)
+def test_a_response_without_a_log_end_makes_no_room_before_the_log(
+    key: str, validity: Validity
+) -> None:
+    """Smallest history: op 0 was acknowledged without an offset, after an empty poll, and is gone."""
+    empty = Call(op=3, kind="poll", process=5, inv=2, res=3, position=0)
+    calls = [empty, append(0, None, at=10), append(1, 1, at=20), final(10, 100, (1, 1), end=2)]
+    assert judged(calls, {0: key, 1: "z"}).validity is validity
+
+
 def gaps_over_an_election(
     calls: list[Call], keys: Mapping[int, str], *, flagged: bool
 ) -> list[Judgement]:
