@@ -348,6 +348,9 @@ class _SeenLog:
         # A response without a log end has the end -1.
         start = np.maximum(np.append(0, behind)[count], 0)
         taken = np.unique(final.returned.get_level_values("offset").to_numpy(dtype="int64"))
+        if not has_election:
+            # Where another record is known to have been, the append never was.
+            taken = np.union1d(taken, self.records["offset"].to_numpy(dtype="int64"))
         found: list[int] = unknown["op_index"][has_room(taken, start, stop)].tolist()
         return found
 

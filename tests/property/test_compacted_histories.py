@@ -10,3 +10,9 @@ def test_random_compacted_logs_are_valid_unless_a_record_that_nothing_replaced_i
     first: int,
 ) -> None:
     assert [text for number in range(first, first + 10) for text in wrong_verdicts(number)] == []
+
+
+@pytest.mark.parametrize("number", [275, 1949, 2035])
+def test_an_append_without_an_offset_has_no_room_where_others_were(number: int) -> None:
+    """What was acknowledged counted as removed, at an offset before the log or of another record of a batch."""
+    assert wrong_verdicts(number) == []
