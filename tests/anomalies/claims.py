@@ -3,8 +3,11 @@
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from checkers.kernels.claims import ClaimReader
 from checkers.kernels.elections import Claims, Elections
+from checkers.kernels.history import PartitionHistory
 from tests.anomalies.runs import table
 
 Row = dict[str, Any]
@@ -35,6 +38,15 @@ def claims(**columns: list[int]) -> Claims:
 def claim(at_ns: int) -> Claims:
     """A record of epoch 0 that was established at a moment."""
     return claims(low_epoch=[0], high_epoch=[0], from_ns=[at_ns], by_ns=[at_ns], epoch=[0])
+
+
+def plain_reader(
+    history: PartitionHistory, operations: pa.Table, records: pa.Table, elections: Elections
+) -> ClaimReader:
+    """Returns a reader for a run that sent nothing again, had one clock, and whose topic is not compacted."""
+    return ClaimReader(
+        history, operations, records, elections, sent_again=False, compacted=False, clock_error_ns=0
+    )
 
 
 def elections_of(

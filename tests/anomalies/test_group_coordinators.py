@@ -411,17 +411,13 @@ def test_a_commit_that_the_coordinator_acknowledged_shows_that_all_before_is_com
         {"event": "commit-sent", "offset": 1, "process": 97, "at_ns": sent_ns},
         {"event": "commit-acknowledged", "offset": 1, "process": 97, "at_ns": acked_ns},
     ]
-    rows = sorted([*ASSIGNED, *more], key=lambda row: row["at_ns"])
-    rows = events(*rows_without_index(rows))
+    rows = sorted([*ASSIGNED, *events(*more)], key=lambda row: row["at_ns"])
+    rows = [{**row, "event_index": index} for index, row in enumerate(rows)]
     assert with_kills(rows, *CLEAN) is expected
     # A change of the ISR in between is no election.
     assert (
         with_kills(rows, CLEAN[0], {**CLEAN[0], "at_ns": 200, "isr": [2, 3]}, CLEAN[1]) is expected
     )
-
-
-def rows_without_index(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{key: value for key, value in row.items() if key != "event_index"} for row in rows]
 
 
 @BOTH

@@ -1,7 +1,7 @@
 """Corruptions of the files of a run."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,18 +75,14 @@ def _without_partition_one_or_totals(run: Path) -> None:
     edit_manifest(lambda manifest: manifest.pop("rows"))(run)
 
 
-def _without_all_of_partition_one(run: Path) -> None:
-    tables = dict(read_tables(run))
-    for name in PARTITIONED_TABLES:
-        tables[name] = tables[name].filter(pa.compute.equal(tables[name]["partition"], 0))
-    write_tables(run, tables)
+def _without_rows_of_partition_one(names: Sequence[str]) -> Damage:
+    def damage(run: Path) -> None:
+        tables = dict(read_tables(run))
+        for name in names:
+            tables[name] = tables[name].filter(pa.compute.equal(tables[name]["partition"], 0))
+        write_tables(run, tables)
 
-
-def _without_client_tables_of_partition_one(run: Path) -> None:
-    tables = dict(read_tables(run))
-    for name in ("operations", "records_read", "end_offsets_seen", "offset_queries"):
-        tables[name] = tables[name].filter(pa.compute.equal(tables[name]["partition"], 0))
-    write_tables(run, tables)
+    return damage
 
 
 def _drop_column(table: pa.Table) -> pa.Table:
@@ -243,7 +239,7 @@ MANIFEST = [
     ),
     of_files(
         "one partition removed and not counted",
-        _without_all_of_partition_one,
+        _without_rows_of_partition_one(PARTITIONED_TABLES),
         "refused",
         "the history has nothing of partition t-1, which experiment.toml has",
     ),
@@ -255,7 +251,9 @@ MANIFEST = [
     ),
     of_files(
         "one partition has no rows of clients",
-        _without_client_tables_of_partition_one,
+        _without_rows_of_partition_one(
+            ("operations", "records_read", "end_offsets_seen", "offset_queries")
+        ),
         "unknown",
         "t-1: the final phase ended as planned, but no client touched the partition",
     ),

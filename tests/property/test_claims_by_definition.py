@@ -11,6 +11,7 @@ from checkers.kernels.elections import Elections
 from checkers.kernels.history import INF_NS, NONE, read_history
 from checkers.kernels.replica_logs import ANY_EPOCH
 from harness.history.schema import TABLES
+from tests.anomalies.claims import plain_reader
 from tests.anomalies.runs import state, table
 from tests.anomalies.test_compacted_logs import keyed
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
@@ -139,15 +140,7 @@ def test_claims_are_those_of_one_record_after_the_other(part: int) -> None:
         }
         elections = Elections(table("partition_states", states), **nothing, elr_on=False)
         history = read_history(operations, records, ends_table(calls))
-        reader = ClaimReader(
-            history,
-            operations,
-            records,
-            elections,
-            sent_again=False,
-            compacted=False,
-            clock_error_ns=0,
-        )
+        reader = plain_reader(history, operations, records, elections)
         rng = random.Random(number)
         pairs = [(c.op, o) for c in calls for o, _ in c.records]
         pairs += [(c.op, c.offset) for c in calls if c.offset is not None]

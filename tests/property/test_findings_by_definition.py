@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import pytest
 
-from checkers.kernels.claims import ClaimReader
 from checkers.kernels.elections import Elections
 from checkers.kernels.findings import Finding
 from checkers.kernels.linearizability import Options, check_tables
 from checkers.kernels.lost_acked import NO_RANGES, LossReport, check_losses, passed_between_polls
 from harness.history.schema import TABLES
+from tests.anomalies.claims import plain_reader
 from tests.property.brute_force import (
     Call,
     ends_table,
@@ -204,15 +204,7 @@ def losses_of(calls: list[Call], declared: Declared) -> LossReport:
         for name in ("partition_states", "replica_states", "broker_states", "faults")
     }
     elections = Elections(**nothing, elr_on=False)
-    reader = ClaimReader(
-        report.history,
-        operations,
-        records,
-        elections,
-        sent_again=False,
-        compacted=False,
-        clock_error_ns=0,
-    )
+    reader = plain_reader(report.history, operations, records, elections)
     return check_losses(
         report.history,
         report.facts,

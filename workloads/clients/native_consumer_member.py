@@ -29,7 +29,7 @@ from system_under_test.protocol.messages import (
 )
 from workloads.clients.group_coordinator import Meaning
 from workloads.clients.native_group import RETRY_S, GroupSetup, NativeMember, Place
-from workloads.group import UNKNOWN_GENERATION, Key
+from workloads.group import Key
 
 JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
 
@@ -176,13 +176,6 @@ class NativeConsumerMember(NativeMember):
             self._events.assigned(key, self._positions[key], self._recorded_generation())
             self.started.add(key)
         self._place.generations.add(self._generation)
-
-    def _recorded_generation(self) -> int:
-        """Returns the epoch; none where a static member took over in its predecessor's: the instance stays."""
-        is_same = self._generation in self._place.generations
-        if self._place.instance_id is not None and is_same:
-            return UNKNOWN_GENERATION
-        return self._generation
 
     async def _beat(self) -> None:
         while self._ends_generation is Meaning.DONE:

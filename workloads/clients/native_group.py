@@ -268,17 +268,22 @@ class NativeMember:
                     self._positions.clear()
                     return False
                 await asyncio.sleep(RETRY_S)
-        generation = self._generation
-        if self._place.instance_id is not None and generation in self._place.generations:
-            # A static member took over the place of its predecessor: nothing was assigned again, and the owner in
-            # this generation is still the same instance. Or it is the predecessor, which learns late that it is
-            # fenced.
-            generation = UNKNOWN_GENERATION
+        generation = self._recorded_generation()
         self._place.generations.add(self._generation)
         for key, position in self._positions.items():
             self._events.assigned(key, position, generation)
             self.started.add(key)
         return True
+
+    def _recorded_generation(self) -> int:
+        """Returns the generation, or epoch; none if a member of this static place has started in it before.
+
+        A static member took over the place of its predecessor: nothing was assigned again, and the owner is still
+        the same instance. Or it is the predecessor, which learns late that it is fenced.
+        """
+        is_static = self._place.instance_id is not None
+        is_same = is_static and self._generation in self._place.generations
+        return UNKNOWN_GENERATION if is_same else self._generation
 
     async def _fetch_committed(self, keys: Sequence[Key]) -> bool:
         requests = {key: self._events.committed_asked(key) for key in keys}

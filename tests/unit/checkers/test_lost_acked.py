@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from checkers.kernels.claims import ClaimReader
 from checkers.kernels.compose import judge_run
 from checkers.kernels.elections import Elections
 from checkers.kernels.facts import derive_facts
@@ -29,6 +28,7 @@ from checkers.kernels.lost_acked import (
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Validity
 from harness.history.schema import TABLES
+from tests.anomalies.claims import plain_reader
 from tests.anomalies.runs import append, final_read, read, replica, run, state
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
 
@@ -56,9 +56,7 @@ def checked(
         for name in ("partition_states", "replica_states", "broker_states", "faults")
     }
     elections = Elections(**nothing, elr_on=False)
-    reader = ClaimReader(
-        history, operations, records, elections, sent_again=False, compacted=False, clock_error_ns=0
-    )
+    reader = plain_reader(history, operations, records, elections)
     more = {"log_start_offset": log_start} if log_start else {}
     return check_losses(history, facts, elections, reader, **more)
 
