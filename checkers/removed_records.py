@@ -408,11 +408,15 @@ def _with_whole_batches(known: pd.DataFrame, appends: pd.DataFrame) -> pd.DataFr
 def _ranges(operations: pd.DataFrame, records_read: pd.DataFrame) -> pd.DataFrame:
     """Returns the polls that returned records in ascending order, or none, and what they went over.
 
+    A poll that did not succeed went over what is between its position and its last record, if it returned records:
+    these count, and so does what it skipped (`checkers.kernels.facts.skips`).
+
     A final poll begins where the one before it of its process ended, if its position is not known. It ends where
     the next one begins: a consumer moves past records that its leader no longer has.
 
     Returns:
-        Columns `op_index`, `start`, `last`, `completed_ns`, and `surely`: the start without that assumption.
+        Columns `op_index`, `start`, `last`, `completed_ns`, `NEVER_NS` if that is not known, and `surely`: the
+        start without that assumption.
     """
     rows = records_read[["op_index", "index_in_poll", "offset"]].astype("int64")
     rows = rows.sort_values(["op_index", "index_in_poll"], kind="stable")
@@ -431,13 +435,16 @@ def _ranges(operations: pd.DataFrame, records_read: pd.DataFrame) -> pd.DataFram
     is_known = position >= 0
     surely = np.where(is_known, np.minimum(position, first), first)
     polls = polls.assign(surely=surely, last=_moved_past(polls, last))
-    is_range = (polls["outcome"] == "ok").to_numpy(dtype="bool") & (of_rows["step"] > 0).to_numpy()
-    polls = polls[is_range & (has_rows | (is_known & (polls["last"] >= surely)))]
-    previous = polls[polls["final"]].groupby("process")["last"].shift(1, fill_value=NEVER_NS - 1)
+    is_ok = (polls["outcome"] == "ok").to_numpy(dtype="bool")
+    is_range = (of_rows["step"] > 0).to_numpy()
+    polls = polls[is_range & (has_rows | (is_ok & is_known & (polls["last"] >= surely)))]
+    final = polls[polls["final"] & (polls["outcome"] == "ok")]
+    previous = final.groupby("process")["last"].shift(1, fill_value=NEVER_NS - 1)
     followed = (previous + 1).reindex(polls.index, fill_value=NEVER_NS)
     start = polls["surely"].where(polls["position"] >= 0, np.minimum(polls["surely"], followed))
     columns = ["op_index", "start", "last", "completed_ns", "surely"]
-    return polls.assign(start=start)[columns].astype("int64")
+    ended_ns = polls["completed_ns"].fillna(NEVER_NS)
+    return polls.assign(start=start, completed_ns=ended_ns)[columns].astype("int64")
 
 
 def _moved_past(polls: pd.DataFrame, last: I64) -> I64:

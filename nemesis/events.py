@@ -12,7 +12,7 @@ from typing import Protocol
 from harness.contracts.cluster import Cluster
 from harness.contracts.metadata import BrokerState, CommittedMetadata, PartitionState
 from harness.errors import UsageError
-from nemesis.targets import check_role
+from nemesis.targets import check_role, kind_of_role
 from nemesis.trigger import Event, Trigger
 
 Happened = Callable[[], None]
@@ -102,9 +102,16 @@ class CommittedEvents:
         self.check_names(trigger)
 
     def check_names(self, trigger: Trigger) -> None:
-        """Raises `UsageError` if no node of the cluster can be what the trigger names."""
+        """Raises `UsageError` if no node of the cluster can be what the trigger names, or have such an event."""
+        population = self._cluster.population()
         for role in trigger.roles:
-            check_role(role, self._cluster.population())
+            check_role(role, population)
+            possible = trigger.kind.at
+            if kind_of_role(role, population) not in possible:
+                raise UsageError(
+                    f"the trigger {trigger.text()!r} can never happen: {trigger.kind.name!r} happens at a "
+                    f"{' or a '.join(possible)}, and {role!r} is none"
+                )
 
     def watch(self, trigger: Trigger, happened: Happened) -> Callable[[], None]:
         """Calls `happened` at each such event from now on, until the function that it returns is called."""

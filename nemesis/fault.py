@@ -175,6 +175,11 @@ def fault_from_json(data: Mapping[str, Any], *, default_id: str) -> Fault:
     if not all(isinstance(data.get(key, ""), str) for key in _STRINGS):
         names = ", ".join(map(repr, _STRINGS))
         raise UsageError(f"scheduled fault {default_id}: {names} must be strings")
+    for key in ("on", "until"):
+        if data.get(key) == "":
+            raise UsageError(
+                f"scheduled fault {default_id}: {key!r} is empty; write an event, or leave it out"
+            )
     targets = data.get("targets", ())
     params = data.get("params", {})
     if not isinstance(targets, list | tuple) or not all(isinstance(t, str) for t in targets):

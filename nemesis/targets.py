@@ -200,6 +200,17 @@ def check_role(role: str, population: Population) -> None:
     raise UsageError(unknown_name("node or role", role, [*kinds, *ROLES]))
 
 
+def kind_of_role(role: str, population: Population) -> str:
+    """Returns which kind of node can have a role that `check_role` accepts, or has that name."""
+    kinds = kinds_of(population)
+    if role in kinds:
+        return kinds[role]
+    name = role.partition(":")[0]
+    if name in (BROKER, CONTROLLER, CLIENT):
+        return name
+    return CONTROLLER if name == "active_controller" else BROKER
+
+
 def has_role(node: str, role: str, population: Population, metadata: CommittedMetadata) -> bool:
     """Whether a node has a role now, or is the node of that name."""
     if node == role:

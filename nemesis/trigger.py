@@ -21,7 +21,7 @@ from harness.contracts.cluster import Population
 from harness.contracts.metadata import CommittedMetadata
 from harness.errors import UsageError
 from harness.names import unknown_name
-from nemesis.targets import has_role
+from nemesis.targets import BROKER, CLIENT, CONTROLLER, has_role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,7 @@ class EventKind:
         names: What must follow the colon, for messages; empty if the kind stands alone.
         is_committed: Whether committed metadata shows it, so that every environment can observe it. Otherwise
             only the simulation can, and nodes with a fault point.
+        at: The kinds of nodes at which it happens; for messages, those that send and receive them.
     """
 
     name: str
@@ -42,6 +43,7 @@ class EventKind:
     qualifiers: tuple[str, ...]
     names: str = ""
     is_committed: bool = False
+    at: tuple[str, ...] = (BROKER, CONTROLLER, CLIENT)
 
 
 _ROWS = (
@@ -92,35 +94,41 @@ _ROWS = (
         about="a broker has a new broker epoch",
         qualifiers=("at",),
         is_committed=True,
+        at=(BROKER,),
     ),
     EventKind(
         name="fencing",
         about="a registered broker becomes fenced",
         qualifiers=("at",),
         is_committed=True,
+        at=(BROKER,),
     ),
     EventKind(
         name="unfencing",
         about="a registered broker is fenced no longer",
         qualifiers=("at",),
         is_committed=True,
+        at=(BROKER,),
     ),
     EventKind(
         name="controller-election",
         about="another controller leads the metadata quorum",
         qualifiers=("at",),
         is_committed=True,
+        at=(CONTROLLER,),
     ),
     EventKind(
         name="mark",
         about="a node takes a rare branch",
         qualifiers=("at",),
         names="a mark",
+        at=(BROKER, CONTROLLER),
     ),
     EventKind(
         name="fsync",
         about="an fsync of a node begins",
         qualifiers=("at",),
+        at=(BROKER, CONTROLLER),
     ),
     EventKind(
         name="sent",
@@ -266,9 +274,9 @@ def parse_trigger(text: str) -> Trigger:
     qualifiers: dict[str, str] = {}
     for qualifier, value in zip(rest[::2], rest[1::2], strict=True):
         if qualifier not in kind.qualifiers or qualifier in qualifiers:
+            words = " and ".join(map(repr, kind.qualifiers))
             raise UsageError(
-                f"the trigger {text!r}: {word!r} takes each of {', '.join(kind.qualifiers)} once at most, "
-                "and nothing else"
+                f"the trigger {text!r}: {word!r} takes {words}, each once at most, and nothing else"
             )
         qualifiers[qualifier] = value
     return Trigger(kind=kind, name=name, qualifiers=qualifiers)

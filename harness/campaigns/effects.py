@@ -76,7 +76,9 @@ class _Seeds:
             self.are_more = True
 
     def __str__(self) -> str:
-        named = ", ".join(map(str, sorted(self.first)))
+        numbers = sorted(seed for seed in self.first if isinstance(seed, int))
+        words = sorted(seed for seed in self.first if isinstance(seed, str))
+        named = ", ".join(map(str, [*numbers, *words]))
         return f"seed{'' if len(self.first) == 1 else 's'} {named}" + (
             " and others" if self.are_more else ""
         )
@@ -101,20 +103,24 @@ class CampaignEffects:
         """
         if row["error"]:
             return
+        seed = row["seed"]
+        if "search" in row:
+            # The number of a guided run is not its seed, and its experiment is not that of the campaign.
+            seed = f"{row['search']['root_seed']} (of the guided run {seed})"
         self._runs += 1
         # A run that found something has tested something.
         if row.get("tested_nothing") and row["verdict"] != Validity.INVALID:
-            self._tested_nothing.add(row["seed"])
+            self._tested_nothing.add(seed)
         # Rows of earlier versions lack these keys: such a run is unknown for a reason that is not known.
         for name, took_effect in row.get("fault_families", {}).items():
             self._enabled[name] = self._enabled.get(name, 0) + 1
             if not took_effect:
-                self._without.setdefault(name, _Seeds()).add(row["seed"])
+                self._without.setdefault(name, _Seeds()).add(seed)
         if row["verdict"] == Validity.UNKNOWN:
             default = next(iter(row["reasons"]), "")
             if reason := row.get("unknown_reason", default):
                 self._reason = self._reason or reason
-                self._unknown.add(row["seed"])
+                self._unknown.add(seed)
 
     @property
     def families(self) -> dict[str, dict[str, int]]:

@@ -107,7 +107,7 @@ def keep_run(
         verdict: None if it could not be judged.
     """
     with _Appearing(directory) as partial:
-        store_run(partial, run_id, experiment, seed, result, verdict)
+        store_run(partial, run_id, experiment, seed, result, verdict, place=directory)
 
 
 def keep_error(directory: Path, run_id: str, row: Mapping[str, Any], experiment: Any) -> None:

@@ -117,7 +117,7 @@ def run_seed(request: Mapping[str, Any]) -> dict[str, Any]:
         One row (`ROW_KEYS`).
     """
     began_s = time.perf_counter()
-    seed = request.get("root_seed", request["seed"])
+    seed = _root_seed(request)
     experiment, drawn = resolve(experiments.from_data(request["experiment"]), seed)
     cpu_began_s = time.process_time()
     result = simulate(experiment, seed, records_decisions=bool(request.get("coverage")))
@@ -407,7 +407,7 @@ def _keep(
         return
     directory = Path(request["runs"]) / request["run"]
     try:
-        keep_run(directory, request["run"], experiment, request["seed"], result, verdict)
+        keep_run(directory, request["run"], experiment, _root_seed(request), result, verdict)
     except Exception as error:  # the row must not depend on a full disk
         row["not_stored"] = _sentence(error)
 
@@ -418,10 +418,17 @@ def _lost(request: Mapping[str, Any], error: str) -> dict[str, Any]:
     if request["keep"]:
         directory = Path(request["runs"]) / request["run"]
         try:
-            keep_error(directory, request["run"], row, request["experiment"])
+            # What is stored is a run of its own, whose seed is not its number in the campaign.
+            stored = {**row, "seed": _root_seed(request)}
+            keep_error(directory, request["run"], stored, request["experiment"])
         except Exception as problem:  # as above
             row["not_stored"] = _sentence(problem)
     return row
+
+
+def _root_seed(request: Mapping[str, Any]) -> int:
+    seed: int = request.get("root_seed", request["seed"])
+    return seed
 
 
 def _row_text(

@@ -100,6 +100,8 @@ def store_run(
     seed: int,
     result: RunResult,
     verdict: Verdict | None,
+    *,
+    place: Path,
 ) -> None:
     """Stores a run that is in memory only; the directory has the same files as after `record_run`.
 
@@ -110,12 +112,13 @@ def store_run(
         seed: Its root seed.
         result: What happened.
         verdict: None if it could not be judged; then there is no report either.
+        place: See `finish_run`.
     """
     RunFiles(directory).experiment.write_text(experiments.dumps(experiment), encoding="utf-8")
     write_tables(directory, result.tables)
     _store_summary(directory, run_id, experiment, seed, result)
     if verdict is not None:
-        finish_run(directory, run_id, verdict)
+        finish_run(directory, run_id, verdict, place=place)
 
 
 def _store_summary(
@@ -131,10 +134,18 @@ def _store_summary(
     write_json(files.run, {**summarize(experiment, seed, result, None), "run": run_id, **more})
 
 
-def finish_run(directory: Path, run_id: str, verdict: Verdict) -> dict[str, Any]:
+def finish_run(
+    directory: Path, run_id: str, verdict: Verdict, *, place: Path | None = None
+) -> dict[str, Any]:
     """Stores a verdict, and the report that shows it; returns the summary.
 
     If rendering the report fails, the summary says so; nothing else changes.
+
+    Args:
+        directory: The run's directory.
+        run_id: The run's name in its store.
+        verdict: Of the run.
+        place: What the directory will be renamed to, which the report names; by default it stays where it is.
     """
     files = RunFiles(directory)
     write_json(files.verdict, verdict_to_json(verdict))
@@ -145,7 +156,7 @@ def finish_run(directory: Path, run_id: str, verdict: Verdict) -> dict[str, Any]
         summary.update(_recovery(directory))
     write_json(files.run, summary)
     try:
-        build_report(directory)
+        build_report(directory, place=place)
     except Exception as error:  # the verdict must not depend on a plot
         summary["report_error"] = f"{type(error).__name__}: {error}"
         write_json(files.run, summary)

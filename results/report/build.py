@@ -88,11 +88,12 @@ class CoverageTable:
         )
 
 
-def build_report(run_dir: Path) -> Path:
+def build_report(run_dir: Path, *, place: Path | None = None) -> Path:
     """Writes report.html and summary.md of a run.
 
     Args:
         run_dir: The run's directory; its history may be unfinished, and it need not be judged.
+        place: What the directory will be renamed to; by default it stays where it is.
 
     Returns:
         The path of report.html.
@@ -100,7 +101,7 @@ def build_report(run_dir: Path) -> Path:
     Raises:
         HistoryError: The run is missing or damaged.
     """
-    run = RunData(run_dir)
+    run = RunData(run_dir, place=place)
     story = story_of(run)
     arguments = arguments_of(run, story.losses)
     operations = Operations(run)

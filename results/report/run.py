@@ -53,6 +53,11 @@ class FaultWindow:
 class RunData:
     """One stored run.
 
+    Args:
+        directory: Where it is.
+        place: What the directory will be renamed to, if it will; commands then name the run by this path, because
+            no store has its id.
+
     Attributes:
         directory: Where it is.
         id: "<experiment>/<stamp>-<seed>" when the directory is called like that, otherwise its path.
@@ -65,7 +70,7 @@ class RunData:
         HistoryError: The history is missing or damaged; run.json or verdict.json is not ours.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, place: Path | None = None) -> None:
         files = RunFiles(directory)
         self.directory = directory
         self.tables: dict[str, pa.Table] = read_tables(directory)
@@ -73,9 +78,11 @@ class RunData:
         self.verdict = _read_or_none(files.verdict)
         self.replay = _read_or_none(files.replay) or {}
         self.experiment_text = _text(files.experiment)
-        resolved = directory.resolve()
+        shown = directory if place is None else place
+        resolved = shown.resolve()
         known = is_run_name(resolved.name)
-        self.id = f"{resolved.parent.name}/{resolved.name}" if known else str(directory)
+        self.id = f"{resolved.parent.name}/{resolved.name}" if known else str(shown)
+        self._name = self.id if place is None else str(place)
 
     @cached_property
     def world(self) -> str:
@@ -103,7 +110,7 @@ class RunData:
         Empty where that would be refused: a run whose harness died cannot be replayed.
         """
         if self.is_repeatable:
-            return f"laststand replay {shell_word(self.id)}" if self.replay else ""
+            return f"laststand replay {shell_word(self._name)}" if self.replay else ""
         if not self.experiment_text or not self.fact("seed").isdecimal():
             return ""
         path = shell_word(str(RunFiles(self.directory).experiment))

@@ -357,6 +357,28 @@ def test_a_poll_without_a_position_went_over_nothing_below_its_first_record(star
         assert (verdict.validity, ids(verdict)) == (Validity.UNKNOWN, {"unseen"})
 
 
+@pytest.mark.parametrize("position", [-1, 0])
+@pytest.mark.parametrize(("outcome", "res"), [("ok", 8), ("fail", 8), ("info", 8), ("info", None)])
+def test_a_poll_may_pass_over_what_the_cleaner_removed_whatever_its_outcome(
+    outcome: str, res: int | None, position: int
+) -> None:
+    calls = [append(0, 0, at=1), append(1, 1, at=3), append(2, 2, at=5)]
+    end = final(10, 20, (0, 0), (2, 2))
+    early = Call(
+        op=5,
+        kind="poll",
+        process=8,
+        inv=7,
+        res=res,
+        position=position,
+        records=((0, 0), (2, 2)),
+        outcome=outcome,
+    )
+    assert judged([*calls, early, end], {0: "b", 1: "a", 2: "a"}).validity == Validity.VALID
+    kept = judged([*calls, early, end], {0: "a", 1: "b", 2: "a"})
+    assert kept.validity == Validity.INVALID, "the last record of its key was there"
+
+
 def test_a_poll_in_the_wrong_order_is_still_found() -> None:
     poll = Call(op=5, kind="poll", process=8, inv=7, res=8, position=0, records=((2, 2), (1, 1)))
     verdict = judged([OLD, NEW, OTHER, poll, final(10, 20, (1, 1), (2, 2))])

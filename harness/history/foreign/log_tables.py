@@ -325,7 +325,7 @@ class LogTables:
             )
 
         # From now on operations are numbered in the order of their invocations.
-        order = np.argsort(operations.column("invoked_ns").to_numpy(), kind="stable")
+        order = _in_order_of_invocation(operations)
         number = np.empty(self._count, dtype=np.int64)
         number[order] = np.arange(self._count)
         is_known = append < self._count
@@ -483,6 +483,19 @@ def _joined(call: Call, value: str) -> str:
 
 def _combined(column: pa.ChunkedArray) -> Any:
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def _in_order_of_invocation(operations: pa.Table) -> I64:
+    """Returns the positions of the operations in the order in which they were invoked, as far as times show it.
+
+    Of operations that begin together, one that ends at that moment came before those that go on, unless it is an
+    append: a process may send several together, and their order is that of the lines.
+    """
+    invoked_ns = operations.column("invoked_ns").to_numpy()
+    ends_at_once = pc.equal(operations.column("completed_ns"), operations.column("invoked_ns"))
+    is_append = pc.equal(operations.column("kind"), pa.scalar("append"))
+    is_first = pc.and_not(ends_at_once.fill_null(False), is_append).to_numpy()
+    return np.lexsort((~is_first, invoked_ns))
 
 
 def _renumbered(table: pa.Table, number: I64) -> pa.Table:

@@ -10,7 +10,7 @@ from harness.contracts.metadata import BrokerState
 from harness.errors import UsageError
 from harness.runs import experiment_file as experiments
 from nemesis.driver import Nemesis
-from nemesis.events import broker_events, partition_events
+from nemesis.events import CommittedEvents, broker_events, partition_events
 from nemesis.fault import Fault, fault_from_json
 from nemesis.targets import has_role
 from nemesis.trigger import Event, parse_trigger
@@ -35,11 +35,11 @@ def test_a_trigger_is_read_and_written_alike(text):
     ("text", "hint"),
     [
         ("isr-shrinks", "did you mean 'isr-shrink'"),
-        ("isr-shrink at b1", "'isr-shrink' takes each of of once at most"),
+        ("isr-shrink at b1", "'isr-shrink' takes 'of', each once at most"),
         ("isr-shrink of t-0 of t-1", "once at most"),
         ("isr-shrink:t-0", "takes nothing after a colon"),
         ("mark", "needs a mark after a colon"),
-        ("sent:Fetch at b1", "takes each of from, to once at most"),
+        ("sent:Fetch at b1", "takes 'from' and 'to', each once at most"),
         ("isr-shrink of", "cannot be read"),
         ("when the ISR shrinks", "cannot be read"),
     ],
@@ -122,6 +122,45 @@ def test_a_message_matches_by_its_name_and_both_ends():
     assert not matches("FetchResponse", "b2", "b1")
     assert not matches("FetchRequest", "b1", "b2")
     assert not matches("FetchRequest", "client-0", "b1")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("registration at c11", "happens at a broker, and 'c11' is none"),
+        ("fencing at client", "happens at a broker, and 'client' is none"),
+        ("controller-election at leader:t-0", "happens at a controller, and 'leader:t-0' is none"),
+        ("fsync at client-0", "happens at a broker or a controller, and 'client-0' is none"),
+        ("mark:elected-from-elr at client", "happens at a broker or a controller"),
+        ("unfencing at nobody", "no node or role is called 'nobody'"),
+    ],
+)
+def test_an_event_that_no_such_node_can_have_is_refused(text, hint):
+    events = CommittedEvents(FakeCluster())
+    with pytest.raises(UsageError, match=hint):
+        events.check_names(parse_trigger(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "registration at b1",
+        "unfencing at leader",
+        "fencing at elr_member:t-0",
+        "controller-election at active_controller",
+        "fsync at controller",
+        "mark:elected-from-elr at leader:t-0",
+        "sent:Fetch from client to broker",
+    ],
+)
+def test_an_event_that_such_a_node_can_have_is_accepted(text):
+    CommittedEvents(FakeCluster()).check_names(parse_trigger(text))
+
+
+@pytest.mark.parametrize("key", ["on", "until"])
+def test_an_empty_event_is_no_event(key):
+    with pytest.raises(UsageError, match=f"fault w: '{key}' is empty; write an event"):
+        fault_from_json({**WAITS.to_json(), key: ""}, default_id="w")
 
 
 WAITS = Fault(

@@ -63,6 +63,15 @@ def test_a_fault_must_take_effect_in_half_of_its_runs(without: int, code: int) -
         assert "seeds 0, 1, 2, 3, 4, 5" in reason
 
 
+def test_the_number_of_a_guided_run_is_not_called_its_seed() -> None:
+    search = {"parent": 3, "operators": ["move"], "kinds": [], "root_seed": 3}
+    good = [row(seed) for seed in range(3)]
+    guided = row(33, reason="the final phase did not end as planned", search=search)
+    (reason,) = effects_of(*good, guided, row(34, reason="x")).unknown_reasons
+    assert "2 runs are unknown" in reason
+    assert "(seeds 34, 3 (of the guided run 33))" in reason
+
+
 def test_a_run_that_did_not_enable_a_fault_says_nothing_about_it() -> None:
     others = [row(seed, fault_families={"pause": True}) for seed in range(10)]
     effects = effects_of(*others, row(10), row(11, cut=False))

@@ -13,14 +13,23 @@ import pytest
 
 from harness.campaigns import worker
 from harness.campaigns.kept_runs import is_failing
-from harness.campaigns.worker import ROW_KEYS, SimulatedRuns, failed_row, main, run_seed
+from harness.campaigns.worker import (
+    ROW_KEYS,
+    SimulatedRuns,
+    _lost,
+    failed_row,
+    main,
+    run_seed,
+)
 from harness.cli.campaigns import BUILT_IN_EXPERIMENT
 from harness.errors import HarnessFailure
 from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_result
 from harness.runs.record import finish_run, record_run
+from harness.runs.replay import load_replay
 from harness.runs.scripted import scenario_experiment
+from harness.runs.simulated import simulate
 from harness.scenarios import find_scenario
 from results.history_files import is_finished
 from results.store import RunStore
@@ -158,6 +167,29 @@ def test_a_failing_run_is_stored_like_one_that_was_run_alone(tmp_path: Path) -> 
     summary = json.loads(files["run.json"])
     assert summary == {**json.loads(expected["run.json"]), "run": RUN}
     assert summary["trace_hash"] == row["trace_hash"]
+
+
+def test_a_run_whose_number_is_not_its_seed_is_stored_with_its_seed(tmp_path: Path) -> None:
+    """The corpus of a guided search runs under the seeds of its parents."""
+    experiment = experiments.load(BUILT_IN_EXPERIMENT, profile="kafka-4.0")
+    name = "arm-1/20261128T000000Z-1000"
+    request = _kept(tmp_path, experiment, seed=1000, root_seed=7, run=name)
+    row = run_seed_forked(request)
+    assert (row["seed"], row["verdict"], row["not_stored"]) == (1000, "invalid", "")
+    directory = tmp_path / "runs" / name
+    again, seed, data = load_replay(directory)
+    assert (seed, data["trace_hash"]) == (7, row["trace_hash"])
+    assert simulate(again, seed).trace_hash == row["trace_hash"]
+    assert json.loads((directory / "run.json").read_text())["seed"] == 7
+    # The page is made before the directory has its name, and its command works.
+    summary = (directory / "summary.md").read_text()
+    assert summary.startswith(f"# invalid: {name}")
+    command = f"laststand replay {directory}"
+    assert command in summary
+    assert command in (directory / "report.html").read_text()
+    # What is known of a run whose process died, too.
+    _lost(request, "the run's process died")
+    assert json.loads((directory / "run.json").read_text())["seed"] == 7
 
 
 def _files(directory: Path) -> dict[str, bytes]:

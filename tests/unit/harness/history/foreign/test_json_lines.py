@@ -119,6 +119,26 @@ def test_lines_of_a_log_become_tables_in_the_order_of_invocations(read):
     assert str(judge_foreign(history).verdict.validity) == "valid"
 
 
+def test_what_ends_when_another_operation_begins_comes_before_it_in_any_order_of_lines(read):
+    """The clock is coarse: both polls began in one tick, and only one went on for another."""
+    key = {"key": "k"}
+    appends = [append(value, 2 * value, offset=value, key=f"k{value // 2}") for value in range(3)]
+    last = append(3, 6, offset=3, **key)
+    appends[2] |= key
+    short = poll([[0, 0]], 20, completed_ns=20, final=True)
+    long = poll([[1, 1], [2, 2], [3, 3]], 20, position=1, final=True)
+    end = poll([], 21, position=4, end_offset=4, final=True)
+    header = {**HEADER, "compacted": True}
+    for polls in ([short, long, end], [long, short, end], [end, long, short]):
+        history = read(header, *appends, last, *polls)
+        positions = history.log.tables["operations"].column("position").to_pylist()
+        assert [position for position in positions if position >= 0] == [0, 1, 4]
+        assert judge_foreign(history).verdict.validity == "valid", polls
+    # Appends of one tick were sent in the order of their lines.
+    together = [append(0, 0, offset=0), append(1, 0, offset=1, completed_ns=0)]
+    assert read(*together, end).log.lines.tolist() == [1, 2, 3]
+
+
 def test_the_number_1_and_the_text_1_are_different_values(read):
     history = read(append(1, 0, offset=0), append("1", 10, offset=1), poll([[0, 1], [1, "1"]], 20))
     values = history.log.tables["records_read"].column("value").to_pylist()
