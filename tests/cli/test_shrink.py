@@ -141,6 +141,15 @@ def test_a_run_without_a_finding_is_refused(
     assert "has no finding to keep: its verdict is valid" in reason
 
 
+def test_a_run_that_was_not_judged_is_refused(
+    capsys: pytest.CaptureFixture[str], losing: Path, tmp_path: Path
+) -> None:
+    copy = copied(losing, tmp_path)
+    (copy / "verdict.json").unlink()
+    reason = refused(capsys, "shrink", copy, "--results", tmp_path / "runs")
+    assert f"was not judged; say `laststand check {copy}` first" in reason
+
+
 def test_a_run_that_the_simulation_does_not_repeat_is_refused(
     capsys: pytest.CaptureFixture[str], losing: Path, tmp_path: Path
 ) -> None:

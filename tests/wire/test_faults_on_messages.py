@@ -18,7 +18,7 @@ pytestmark = pytest.mark.wire
 KAFKA = "4.0.2"
 EXPERIMENT = """
 on = "{world}"
-duration_ms = 4500
+duration_ms = {duration_ms}
 [workload]
 processes = 4
 appends_per_s = 100.0
@@ -26,10 +26,12 @@ polls_per_s = 40.0
 """
 
 
-def run(directory: Path, *faults: str, world: str = "local") -> dict[str, dict[str, Any]]:
+def run(
+    directory: Path, *faults: str, world: str = "local", duration_ms: int = 4500
+) -> dict[str, dict[str, Any]]:
     """Runs faults against real nodes, which must lose nothing; returns the recorded faults by id."""
     schedule = "".join(f"[[schedule]]\n{fault}\n" for fault in faults)
-    text = EXPERIMENT.format(world=world) + schedule
+    text = EXPERIMENT.format(world=world, duration_ms=duration_ms) + schedule
     experiment = experiments.loads(text, origin="x")
     check_possible(experiment, [1])
     result = run_real(experiment, 1, directory=directory)
@@ -91,6 +93,7 @@ def test_faults_wait_for_messages_marks_and_fsyncs(tmp_path: Path) -> None:
         # A broker that is killed registers uncleanly when it is back.
         'id = "kill"\nfault = "kill"\ntargets = ["b3"]\nat_ms = 500\nfor_ms = 200',
         pause("mark", "mark:unclean-registration"),
+        duration_ms=15_000,  # on a busy machine a broker takes seconds to start
     )
     for name in ("sent", "received", "of-a-client", "fsync", "mark"):
         assert "event_ns" in rows[name]["evidence"], (name, rows[name])

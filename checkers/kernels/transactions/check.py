@@ -1,6 +1,7 @@
 """Judges histories of transactions."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from checkers.kernels.evidence import seconds
@@ -20,7 +21,7 @@ from checkers.kernels.transactions.isolation import (
     split_suffix,
 )
 from checkers.kernels.transactions.list_anomalies import list_anomalies
-from checkers.kernels.transactions.lists import list_edges, list_history
+from checkers.kernels.transactions.lists import list_edges, list_history, unread_orders
 from checkers.kernels.transactions.log_anomalies import log_anomalies
 from checkers.kernels.transactions.log_closing import MayRepeat, closing_anomalies, input_anomalies
 from checkers.kernels.transactions.log_sequences import sequence_anomalies
@@ -29,6 +30,10 @@ from harness.contracts.checker import CheckerReport
 from harness.contracts.verdict import Judgement
 
 _NOTHING_TESTED = "no transaction depends on what another one read or wrote, so nothing was tested"
+_NO_ORDER_FOUND = (
+    "the order of appends that no read returned is not known, and with the orders that were tried snapshot "
+    "isolation is broken"
+)
 _KIND_NAMES = {WW: "ww", WR: "wr", RW: "rw", PROCESS: "process", REALTIME: "realtime"}
 
 
@@ -61,6 +66,7 @@ def check_list_append(
     history = list_history(t, is_read_committed=promises_read_committed(promise))
     found = list_anomalies(history, words)
     edges, reasons = list_edges(history)
+    orders = unread_orders(history) if promised_snapshots(promise) is not None else []
     graph = graph_of(t, history.is_node, edges, clock_error_ns)
     return report_of(
         t,
@@ -70,6 +76,7 @@ def check_list_append(
         CycleSearch(graph, search_steps_max=search_steps_max),
         promise,
         words,
+        [graph_of(t, history.is_node, [*edges, order], clock_error_ns) for order in orders],
     )
 
 
@@ -123,8 +130,13 @@ def report_of(
     search: CycleSearch,
     promise: str,
     words: Words,
+    possible_graphs: Sequence[Graph] = (),
 ) -> CheckerReport:
-    """Returns what was found, with the cycles, judged and counted."""
+    """Returns what was found, with the cycles, judged and counted.
+
+    `possible_graphs` are the graph with some of the orders in which appends that no read returned may have
+    happened, none if there are no two of one key.
+    """
     cycles = search.report()
     found = [*found, *(_cycle(graph, cycle, t, words) for cycle in cycles.cycles)]
     kinds = Counter(graph.edges.kind.tolist())
@@ -148,16 +160,16 @@ def report_of(
     is_explained = any(
         one.judgement is Judgement.FORBIDDEN and one.id in kinds_of_cycles for one in findings
     )
-    if (
-        strength is not None
-        and any(is_g2)
-        and not is_explained
-        and search.breaks_snapshots(strength)
-    ):
-        findings = tuple(
-            replace(one, judgement=Judgement.FORBIDDEN, rule=SEPARATE_RULE) if is_item else one
-            for one, is_item in zip(findings, is_g2, strict=True)
-        )
+    if strength is not None and any(is_g2) and not is_explained:
+        if search.breaks_snapshots(strength):
+            findings = tuple(
+                replace(one, judgement=Judgement.FORBIDDEN, rule=SEPARATE_RULE) if is_item else one
+                for one, is_item in zip(findings, is_g2, strict=True)
+            )
+        elif possible_graphs and all(
+            CycleSearch(one).breaks_snapshots(strength) for one in possible_graphs
+        ):
+            reasons = (*reasons, _NO_ORDER_FOUND)
     return CheckerReport(
         findings=findings,
         unknown_reasons=reasons,

@@ -16,7 +16,9 @@ G1a (Elle's consistency models), and below read-committed it is allowed.
 
 Snapshot isolation also forbids cycles in which no two anti-dependencies follow each other, as in a long fork.
 They are reported as G2-item. Where that is found, `levels_held` does not know whether snapshot isolation holds; if
-it was promised, `CycleSearch.breaks_snapshots` decides.
+it was promised, `CycleSearch.breaks_snapshots` decides. Two transactions that append to one key must not be
+concurrent, so appends that no read returned need an order too. Two orders are tried, by their ends and by their
+begins; if both break snapshot isolation, it is not decided.
 
 Kafka promises none of these. It promises that records of aborted transactions stay hidden (with
 `isolation.level=read_committed`), that a committed transaction becomes visible in full, and one order per

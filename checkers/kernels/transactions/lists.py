@@ -306,6 +306,34 @@ def unread_writes(h: ListHistory) -> I64:
     )
 
 
+def unread_orders(h: ListHistory) -> list[Edges]:
+    """Returns orders in which the appends that no read returned may have happened: by their ends, by their begins.
+
+    Any other order of them is possible too, in each key.
+    """
+    w, count = h.writes, len(h.is_node)
+    rows = np.flatnonzero((h.position < 0) & h.is_node[w.transaction] & ~h.is_unsure[w.key])
+    _, first = np.unique(w.key[rows] * count + w.transaction[rows], return_index=True)
+    rows = rows[first]
+    orders = []
+    for moment in (h.t.completed_ns, h.t.invoked_ns):
+        order = rows[np.lexsort((w.transaction[rows], moment[w.transaction[rows]], w.key[rows]))]
+        earlier, later = order[:-1], order[1:]
+        is_same = w.key[earlier] == w.key[later]
+        earlier, later = earlier[is_same], later[is_same]
+        orders.append(
+            edges_of(
+                WW,
+                w.transaction[earlier],
+                w.transaction[later],
+                key=w.key[earlier],
+                before=w.value[earlier],
+                after=w.value[later],
+            )
+        )
+    return orders if len(orders[0].source) else []
+
+
 def _unread_edges(
     h: ListHistory, reads: Reads, previous: I64, before: I64, valid: I64
 ) -> tuple[list[Edges], tuple[str, ...]]:

@@ -235,8 +235,10 @@ def _needed(shrunk: Shrunk) -> list[str]:
         return [f"The search ended because of {shrunk.ended}, so a smaller run may exist."]
     if faults == 1:
         return ["Without the fault, the same experiment and seed did not show the finding."]
+    # A run counts only if no other fault of it stays without effect (`finding.shows`).
     return [
-        f"Without any one of the {faults} faults, the same experiment and seed did not show the finding."
+        f"Without any one of the {faults} faults, the same experiment and seed did not show the finding with all "
+        "the others in effect."
     ]
 
 

@@ -1,5 +1,6 @@
 """From a stored run to what is shrunk: an explicit schedule for the simulation, and the finding to keep."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from harness.runs.outcomes import stored_verdict
 from harness.runs.replay import load_replay
 from harness.systems.registry import REFERENCE, SYSTEMS
 from results.history_files import read_tables
+from results.layout import RunFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,8 @@ def load_source(directory: Path, run: str, *, signature: str = "") -> Source:
 
 
 def _chosen(directory: Path, run: str, experiment: Experiment, signature: str) -> Finding:
+    if not RunFiles(directory).verdict.is_file():
+        raise UsageError(f"{run} was not judged; say `laststand check {shlex.quote(run)}` first")
     verdict = stored_verdict(directory)
     findings = findings_of(experiment, read_tables(directory), verdict)
     if not findings:

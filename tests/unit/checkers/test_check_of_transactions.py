@@ -50,3 +50,50 @@ def test_an_aborted_read_does_not_explain_a_cycle_that_snapshots_forbid(
         "G1a": Judgement.FORBIDDEN,
         "G2-item": judgement,
     }
+
+
+def writers(*, third_reads: tuple[int, ...] | None = None, key: str = "x") -> list[Transaction]:
+    """Two transactions append to one key; each read a version of another key that the other one replaced."""
+    history = [
+        Transaction(id=1, process=1, ops=(Read("y", ()), Append("z", 1), Append(key, 1))),
+        Transaction(id=2, process=2, ops=(Read("z", ()), Append("y", 2), Append("x", 2))),
+        Transaction(id=3, process=3, ops=(Read("y", (2,)), Read("z", (1,)))),
+    ]
+    if third_reads is not None:
+        history.append(Transaction(id=4, process=4, ops=(Read("x", third_reads),)))
+    return history
+
+
+@pytest.mark.parametrize("strength", ["", "strong-session-", "strong-"])
+@pytest.mark.parametrize("third_reads", [None, ()])
+def test_unread_appends_of_one_key_need_an_order_that_keeps_snapshots(
+    third_reads: tuple[int, ...] | None, strength: str
+) -> None:
+    """Whichever of them was first, the other one began before it and wrote the same key."""
+    promise = f"{strength}snapshot-isolation"
+    report = check_list_append(transactions_of(writers(third_reads=third_reads)), promise=promise)
+    assert [(one.id, one.judgement) for one in report.findings] == [("G2-item", Judgement.ALLOWED)]
+    assert any("the order of appends that no read returned" in r for r in report.unknown_reasons)
+
+
+def test_an_order_of_unread_appends_that_keeps_snapshots_is_found() -> None:
+    promise = "snapshot-isolation"
+    apart = check_list_append(transactions_of(writers(key="w")), promise=promise)
+    assert apart.unknown_reasons == (), "they write different keys: a write skew"
+    serial = [
+        *SKEW_OF_WRITES,
+        Transaction(id=11, process=11, ops=(Append("u", 1),)),
+        Transaction(id=12, process=12, ops=(Append("u", 2),)),
+        Transaction(id=13, process=13, ops=(Append("u", 3),), outcome="aborted"),
+    ]
+    report = check_list_append(transactions_of(serial), promise=promise)
+    assert [one.id for one in report.findings] == ["G2-item"]
+    assert report.unknown_reasons == ()
+    read = check_list_append(transactions_of(writers(third_reads=(1, 2))), promise=promise)
+    assert {one.judgement for one in read.findings} >= {Judgement.FORBIDDEN}
+
+
+def test_only_snapshots_need_an_order_of_unread_appends() -> None:
+    for promise in ("read-atomic", "read-committed"):
+        report = check_list_append(transactions_of(writers()), promise=promise)
+        assert report.unknown_reasons == ()

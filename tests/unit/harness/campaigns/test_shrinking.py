@@ -424,7 +424,7 @@ def test_the_cause_is_what_the_run_recorded_and_what_was_tried() -> None:
     assert cause("op 3 is gone", entries, shrunk) == (
         "op 3 is gone. What happened before, in seconds since the start of the run: at 1.500 s f4: Isolated b1 "
         "from all others; at 2.000 s b2 leads t-0 (leader b1 -> b2). Without any one of the 2 faults, the same "
-        "experiment and seed did not show the finding."
+        "experiment and seed did not show the finding with all the others in effect."
     )
     stopped = cause("op 3 is gone", [], replace(shrunk, ended="the limit of 3 runs"))
     assert stopped.endswith("because of the limit of 3 runs, so a smaller run may exist.")
