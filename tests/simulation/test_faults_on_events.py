@@ -137,7 +137,6 @@ DO_NOT_HAPPEN = (
     "replicas-change",
     "mark:isr-expand-proposed at follower:t-0",
     "mark:isr-expanded at b3",
-    "fsync at client-0",
     "sent:AlterPartition from follower:t-0",
     "sent:AlterPartition from leader:t-0 to broker",
     "received:AlterPartitionResponse from leader:t-0",
@@ -309,7 +308,7 @@ def test_triggers_that_wait_change_nothing_and_runs_with_them_repeat_exactly() -
         run.run()
         return run.world.trace_hash
 
-    waiting = probes("sent:Vote from broker", "fsync at client-0", "isr-shrink", nth=99)
+    waiting = probes("sent:Vote from broker", "mark:elected-from-elr", "isr-shrink", nth=99)
     assert trace(waiting) == trace(
         probes("leader-loss", "leader-loss of t-0", "isr-shrink", nth=99)
     )

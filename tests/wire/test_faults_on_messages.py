@@ -120,7 +120,8 @@ def test_apache_kafka_has_a_proxy_as_its_fault_point(tmp_path: Path) -> None:
 def test_what_no_fault_point_of_a_system_can_do_is_refused_before_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    text = 'system = "apache-kafka"\n' + EXPERIMENT.format(world="local") + "[[schedule]]\n"
+    base = EXPERIMENT.format(world="local", duration_ms=4500)
+    text = 'system = "apache-kafka"\n' + base + "[[schedule]]\n"
     waiting = 'fault = "kill"\ntargets = ["b1"]\non = "fsync at b1"'
     with pytest.raises(UsageError, match="nodes of apache-kafka do not report it"):
         experiments.loads(text + waiting, origin="x")
