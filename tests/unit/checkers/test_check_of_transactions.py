@@ -93,6 +93,40 @@ def test_an_order_of_unread_appends_that_keeps_snapshots_is_found() -> None:
     assert {one.judgement for one in read.findings} >= {Judgement.FORBIDDEN}
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "validity"),
+    [
+        ((0, 9), (1, 5), "decided"),
+        ((1, 5), (0, 9), "decided"),
+        ((1, 9), (0, 5), "undecided"),
+        ((0, 5), (1, 9), "decided"),
+    ],
+    ids=["by their begins", "by their ends", "by neither", "by both"],
+)
+def test_appends_are_ordered_by_their_begins_or_ends(
+    first: tuple[int, int], second: tuple[int, int], validity: str
+) -> None:
+    """The first one missed what the second one wrote, so only one order of their appends to x is possible."""
+    history = [
+        *SKEW_OF_WRITES,
+        Transaction(id=21, process=21, ops=(Read("m", ()), Append("n", 1))),
+        Transaction(id=22, process=22, ops=(Append("m", 2), Append("n", 2))),
+        Transaction(id=23, process=23, ops=(Read("m", (2,)), Append("n", 3)), outcome="aborted"),
+    ]
+    times = {21: first, 22: second}
+    placed = [
+        replace(
+            one,
+            invoked_ns=times.get(one.id, (0, 20))[0],
+            completed_ns=times.get(one.id, (0, 20))[1],
+        )
+        for one in history
+    ]
+    report = check_list_append(transactions_of(placed), promise="snapshot-isolation")
+    assert [one.id for one in report.findings] == ["G2-item"]
+    assert bool(report.unknown_reasons) == (validity == "undecided")
+
+
 def test_only_snapshots_need_an_order_of_unread_appends() -> None:
     for promise in ("read-atomic", "read-committed"):
         report = check_list_append(transactions_of(writers()), promise=promise)
