@@ -76,9 +76,8 @@ class _Seeds:
             self.are_more = True
 
     def __str__(self) -> str:
-        numbers = sorted(seed for seed in self.first if isinstance(seed, int))
-        words = sorted(seed for seed in self.first if isinstance(seed, str))
-        named = ", ".join(map(str, [*numbers, *words]))
+        in_order = sorted(self.first, key=lambda seed: (isinstance(seed, str), seed))
+        named = ", ".join(map(str, in_order))
         return f"seed{'' if len(self.first) == 1 else 's'} {named}" + (
             " and others" if self.are_more else ""
         )

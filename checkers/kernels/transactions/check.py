@@ -1,7 +1,7 @@
 """Judges histories of transactions."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from checkers.kernels.evidence import seconds
@@ -76,7 +76,7 @@ def check_list_append(
         CycleSearch(graph, search_steps_max=search_steps_max),
         promise,
         words,
-        [graph_of(t, history.is_node, [*edges, order], clock_error_ns) for order in orders],
+        (graph_of(t, history.is_node, [*edges, order], clock_error_ns) for order in orders),
     )
 
 
@@ -130,12 +130,12 @@ def report_of(
     search: CycleSearch,
     promise: str,
     words: Words,
-    possible_graphs: Sequence[Graph] = (),
+    possible_graphs: Iterable[Graph] = (),
 ) -> CheckerReport:
     """Returns what was found, with the cycles, judged and counted.
 
     `possible_graphs` are the graph with some of the orders in which appends that no read returned may have
-    happened, none if there are no two of one key.
+    happened, none if there are no two of one key. They are made only if they are needed.
     """
     cycles = search.report()
     found = [*found, *(_cycle(graph, cycle, t, words) for cycle in cycles.cycles)]
@@ -166,10 +166,10 @@ def report_of(
                 replace(one, judgement=Judgement.FORBIDDEN, rule=SEPARATE_RULE) if is_item else one
                 for one, is_item in zip(findings, is_g2, strict=True)
             )
-        elif possible_graphs and all(
-            CycleSearch(one).breaks_snapshots(strength) for one in possible_graphs
-        ):
-            reasons = (*reasons, _NO_ORDER_FOUND)
+        else:
+            is_broken = [CycleSearch(one).breaks_snapshots(strength) for one in possible_graphs]
+            if is_broken and all(is_broken):
+                reasons = (*reasons, _NO_ORDER_FOUND)
     return CheckerReport(
         findings=findings,
         unknown_reasons=reasons,

@@ -300,10 +300,14 @@ def unread_writes(h: ListHistory) -> I64:
 
     Those of keys that no transaction read have no place at all and are left out.
     """
+    unread = _without_place(h)
+    return unread[h.longest[h.writes.key[unread]] >= 0]
+
+
+def _without_place(h: ListHistory) -> I64:
+    """Returns the committed appends that no read returned, unless reads disagree about their key."""
     w = h.writes
-    return np.flatnonzero(
-        (h.position < 0) & h.is_node[w.transaction] & (h.longest[w.key] >= 0) & ~h.is_unsure[w.key]
-    )
+    return np.flatnonzero((h.position < 0) & h.is_node[w.transaction] & ~h.is_unsure[w.key])
 
 
 def unread_orders(h: ListHistory) -> list[Edges]:
@@ -311,9 +315,9 @@ def unread_orders(h: ListHistory) -> list[Edges]:
 
     Any other order of them is possible too, in each key.
     """
-    w, count = h.writes, len(h.is_node)
-    rows = np.flatnonzero((h.position < 0) & h.is_node[w.transaction] & ~h.is_unsure[w.key])
-    _, first = np.unique(w.key[rows] * count + w.transaction[rows], return_index=True)
+    w, rows = h.writes, _without_place(h)
+    # One append per transaction and key is enough.
+    _, first = np.unique(w.transaction[rows] * h.keys + w.key[rows], return_index=True)
     rows = rows[first]
     orders = []
     for moment in (h.t.completed_ns, h.t.invoked_ns):
