@@ -64,8 +64,10 @@ RUN_FILES: dict[str, str] = {
 }
 """Every file of a run directory and what it is; docs/results.md is made from this."""
 
+CAMPAIGN_PLAN = "plan.json"
+
 CAMPAIGN_FILES: dict[str, str] = {
-    "plan.json": "what is to run: arms, seeds, options, and the version of the code",
+    CAMPAIGN_PLAN: "what is to run: arms, seeds, options, and the version of the code",
     "rows.jsonl": "one JSON object per finished run; what has a row is not run again",
     "arm-1.toml": "the experiment of the first arm, a valid input for `laststand run`; the next arms likewise",
     "runs/": "the runs that are stored whole, `<arm>/<start of the campaign>-<seed>/`: the first failing ones "
@@ -209,6 +211,12 @@ def run_name(stamp: str, seed: int | str, repetition: int = 1) -> str:
 def is_run_name(name: str) -> bool:
     """Returns whether a directory name is that of a run."""
     return _STAMP.match(name) is not None and name[16:17] == "-"
+
+
+def is_in_campaign(directory: Path) -> bool:
+    """Returns whether a campaign keeps a run directory, which no store then knows by an id."""
+    parents = directory.resolve().parents
+    return len(parents) > 2 and (parents[2] / CAMPAIGN_PLAN).is_file()
 
 
 def check_experiment_name(name: str) -> str:

@@ -1,6 +1,8 @@
 """The names of the files of a campaign; `results.layout.CAMPAIGN_FILES` describes them."""
 
-PLAN_FILE = "plan.json"
+from results.layout import CAMPAIGN_PLAN
+
+PLAN_FILE = CAMPAIGN_PLAN
 ROWS_FILE = "rows.jsonl"
 RESULT_FILE = "compare.json"
 RUNS_FOLDER = "runs"

@@ -17,7 +17,7 @@ from harness.environments.registry import DEFAULT, ENVIRONMENTS
 from harness.errors import HistoryError
 from nemesis.faults import FAULTS
 from results.history_files import read_tables
-from results.layout import RunFiles, is_run_name
+from results.layout import RunFiles, is_in_campaign, is_run_name
 from results.store import read_json
 
 _JUDGEMENT_ORDER = [str(judgement) for judgement in Judgement]
@@ -55,12 +55,12 @@ class RunData:
 
     Args:
         directory: Where it is.
-        place: What the directory will be renamed to, if it will; commands then name the run by this path, because
-            no store has its id.
+        place: What the directory will be renamed to; by default it stays where it is.
 
     Attributes:
         directory: Where it is.
-        id: "<experiment>/<stamp>-<seed>" when the directory is called like that, otherwise its path.
+        id: "<experiment>/<stamp>-<seed>" when the directory is called like that, otherwise its path. Commands
+            name a run of a campaign by its path, because no store has its id.
         summary: run.json; empty when the run did not get so far.
         verdict: verdict.json; None when the run was never judged.
         tables: Every table of `harness.history.schema`.
@@ -82,7 +82,7 @@ class RunData:
         resolved = shown.resolve()
         known = is_run_name(resolved.name)
         self.id = f"{resolved.parent.name}/{resolved.name}" if known else str(shown)
-        self._name = self.id if place is None else str(place)
+        self._name = str(shown) if is_in_campaign(shown) else self.id
 
     @cached_property
     def world(self) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from harness.campaigns import worker
+from harness.campaigns.files import PLAN_FILE
 from harness.campaigns.kept_runs import is_failing
 from harness.campaigns.worker import (
     ROW_KEYS,
@@ -32,6 +33,7 @@ from harness.runs.scripted import scenario_experiment
 from harness.runs.simulated import simulate
 from harness.scenarios import find_scenario
 from results.history_files import is_finished
+from results.report.build import build_report
 from results.store import RunStore
 
 RUN = "arm-1/20260101T000000Z-7"
@@ -173,6 +175,7 @@ def test_a_run_whose_number_is_not_its_seed_is_stored_with_its_seed(tmp_path: Pa
     """The corpus of a guided search runs under the seeds of its parents."""
     experiment = experiments.load(BUILT_IN_EXPERIMENT, profile="kafka-4.0")
     name = "arm-1/20261128T000000Z-1000"
+    (tmp_path / PLAN_FILE).write_text("{}")
     request = _kept(tmp_path, experiment, seed=1000, root_seed=7, run=name)
     row = run_seed_forked(request)
     assert (row["seed"], row["verdict"], row["not_stored"]) == (1000, "invalid", "")
@@ -187,6 +190,9 @@ def test_a_run_whose_number_is_not_its_seed_is_stored_with_its_seed(tmp_path: Pa
     command = f"laststand replay {directory}"
     assert command in summary
     assert command in (directory / "report.html").read_text()
+    # `laststand report` makes the same page again.
+    page = (directory / "report.html").read_bytes()
+    assert build_report(directory).read_bytes() == page
     # What is known of a run whose process died, too.
     _lost(request, "the run's process died")
     assert json.loads((directory / "run.json").read_text())["seed"] == 7
