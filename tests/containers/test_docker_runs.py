@@ -175,7 +175,13 @@ def test_two_runs_that_start_together_get_separate_networks(
         )
         for number in range(2)
     ]
-    output = [run.communicate(timeout=120)[1] for run in runs]
+    try:
+        output = [run.communicate(timeout=240)[1] for run in runs]
+    finally:
+        # One that is still there ends as if it was interrupted, so that nothing of it is left to other tests.
+        for run in runs:
+            run.terminate()
+            run.communicate()
     assert [run.returncode for run in runs] == [0, 0], output
 
 
