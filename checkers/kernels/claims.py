@@ -345,6 +345,10 @@ class ClaimReader:
             stamp = self._own_stamp(ops, offsets)
             shown_epoch = shown_epoch if last_shown else _at(calls.epoch, row, -1)
         hint = _at(self._history.append_epoch, append, -1)
+        if self._sent_again:
+            # The leader that responded wrote the record at the offset of its response.
+            is_acked = _at(self._history.append_status, append, -1) == OK_AT
+            hint = np.where(is_acked & ~is_here, -1, hint)
         return _Known(
             value=values,
             is_written=append >= 0,

@@ -91,8 +91,10 @@ class Excuses:
         if finding.id == "offset-reused":
             return self._conflicts(first, self._side(finding.second, finding.offset))
         if finding.id == "duplicate":
-            other = _Sides(op=finding.first, offset=finding.other, value=finding.first)
-            return self._conflicts(first, other)
+            # What shows each copy: a poll, or the response to the append.
+            first = self._side(finding.second, finding.offset)
+            shown_by = np.where(finding.third >= 0, finding.third, finding.first)
+            return self._conflicts(first, self._side(shown_by, finding.other))
         if finding.id in _ORDER:
             second = self._side(finding.second, finding.other)
             # The second one was invoked later, but a deposed leader may have written it in an older epoch.

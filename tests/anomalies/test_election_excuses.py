@@ -5,10 +5,22 @@ from dataclasses import replace
 import pytest
 
 from checkers.kernels.compose import judge_run
-from harness.contracts.run_context import RunContext
+from harness.contracts.run_context import LOG_CHECKERS, SESSION_CHECKER, RunContext
 from harness.contracts.verdict import Judgement, Validity
-from tests.anomalies.runs import Call, append, broker, final_read, leads, read, replica, run, state
+from tests.anomalies.runs import (
+    Call,
+    append,
+    broker,
+    final_read,
+    heard,
+    leads,
+    read,
+    replica,
+    run,
+    state,
+)
 from tests.anomalies.runs_with_elections import (
+    CONTEXT,
     EXCUSED,
     FIRST_TWO,
     FORBIDDEN,
@@ -374,6 +386,54 @@ def test_a_duplicate_is_excused_if_its_first_place_was_given_up(
         [*calls, *final_read(10, 0, 2, 1)],
         [state(1, 1, [1], epoch=0), state(elected_at, 2, [2], epoch=1, flagged=True)],
     )
+    assert judgements(verdict, "duplicate") == {judgement: 1}
+
+
+@pytest.mark.parametrize(
+    ("flagged", "stamp", "epoch", "judgement"),
+    [
+        (True, 0, 2, EXCUSED),
+        (True, 1, 2, FORBIDDEN),
+        # The log of the leader that responded shows who wrote it, and so do those who wrote there meanwhile.
+        (True, -1, 2, EXCUSED),
+        (True, -1, -1, EXCUSED),
+        (False, 0, 2, FORBIDDEN),
+        (False, -1, -1, FORBIDDEN),
+    ],
+)
+def test_a_copy_that_a_deposed_leader_had_written_comes_back_when_it_is_elected(
+    flagged: bool, stamp: int, epoch: int, judgement: Judgement
+) -> None:
+    """Broker 1 wrote op 1 at offset 1 after broker 2 had been elected, which got it again and put it at offset 2.
+
+    Broker 1 is elected at 100, and loses what broker 2 wrote. With stamp 1, broker 2 wrote both copies.
+    """
+    calls = [
+        append(0, 0, at=1),
+        replace(append(1, 2, at=3), res=60, epoch=1),
+        replace(append(2, 1, at=30), epoch=1),
+        replace(read(5, 120, 1, start=1), epoch=epoch, stamps=(stamp,)),
+        *(replace(call, epoch=epoch) for call in final_read(10, 0, 1)),
+    ]
+    calls[4] = replace(calls[4], stamps=(0, stamp))
+    states = [
+        state(0, 1, [1, 2], epoch=0),
+        state(20, 2, [2], epoch=1),
+        state(100, 1, [1], epoch=2, flagged=flagged),
+    ]
+    logs = [
+        leads(1, 1, 1, hw=0, epoch=0),
+        replica(1, 2, 1),
+        leads(2, 1, 1, hw=1, epoch=0, cause="high-watermark"),
+        leads(21, 2, 1, hw=1, epoch=1, cause="role"),
+        leads(25, 1, 2, hw=1, epoch=0),
+        leads(30, 2, 2, hw=2, epoch=1),
+        leads(59, 2, 3, hw=3, epoch=1),
+        leads(101, 1, 2, hw=1, epoch=2, cause="role"),
+        leads(110, 1, 2, hw=2, epoch=2, cause="high-watermark"),
+    ]
+    context = replace(CONTEXT, checkers=(*LOG_CHECKERS, SESSION_CHECKER))
+    verdict = judge_run(run(calls, states=states, replicas=heard(logs, states)), context)
     assert judgements(verdict, "duplicate") == {judgement: 1}
 
 
