@@ -103,18 +103,22 @@ class _Known:
 
     Shape:
         value: one row per record, as in all others; is_written: whether its append is known;
+        hint: the epoch in which a leader wrote it if one did then, -1 if none is known;
         is_only_written: whether a response with acks=1 alone shows it, so that it need not have been established;
         is_polled: whether a poll shows it, to which a follower may have responded;
         written_ns: when the first response arrived that shows that it was written; seen_ns: that shows that it
-        was established.
+        was established; copied_ns: when the operation returned it in a batch whose epoch is known, if producers
+        may have sent it again. Then responses before that may be about another copy at the same offset.
     """
 
     value: I64
     is_written: Bools
+    hint: I64
     is_only_written: Bools
     is_polled: Bools
     written_ns: I64
     seen_ns: I64
+    copied_ns: I64
     claims: Claims
 
 
@@ -142,7 +146,7 @@ class ClaimReader:
         clock_error_ns: int,
     ) -> None:
         self._history = history
-        self._sent_again = sent_again
+        self.sent_again = sent_again
         self._compacted = compacted
         self._clock_error_ns = clock_error_ns
         self._operations = operations
@@ -232,6 +236,17 @@ class ClaimReader:
             at, there = find_pairs(reads.op, reads.offset, ops, offsets)
             values = np.where(there & ~is_append, reads.value[at], values)
         return values
+
+    def last_reads(self, values: I64, offsets: I64) -> I64:
+        """Returns the operation that read each record at its offset in the newest batch, ABSENT if none did."""
+        reads = self._reads
+        if not len(reads.op):
+            return np.full(len(values), ABSENT, dtype=np.int64)
+        order = np.lexsort((reads.op, reads.stamp, reads.offset, reads.value))
+        value, offset = reads.value[order], reads.offset[order]
+        is_last = np.append((value[1:] != value[:-1]) | (offset[1:] != offset[:-1]), True)
+        at, there = find_pairs(value[is_last], offset[is_last], values, offsets)
+        return np.where(there, reads.op[order][is_last][at], ABSENT)
 
     def may_be_removed(self, values: I64) -> Bools:
         """Returns which records a cleaner may have removed: another append of their key may be behind them.
@@ -340,25 +355,31 @@ class ClaimReader:
         by_ns = np.where(is_record, np.minimum(acked_ns, _at(shown.by_ns, at, INF_NS)), by_ns)
         stamp = _at(shown.stamp, at, -1)
         shown_epoch = _at(shown.last_epoch if last_shown else shown.first_epoch, at, -1)
-        if self._sent_again:
+        if self.sent_again:
             # What another operation read there may be another record of the same append.
             stamp = self._own_stamp(ops, offsets)
             shown_epoch = shown_epoch if last_shown else _at(calls.epoch, row, -1)
         hint = _at(self._history.append_epoch, append, -1)
-        if self._sent_again:
-            # The leader that responded wrote the record at the offset of its response.
+        low_epoch = hint
+        copied_ns = np.full(len(hint), -INF_NS, dtype=np.int64)
+        if self.sent_again:
+            copied_ns[stamp >= 0] = _at(calls.completed_ns, row, -INF_NS)[stamp >= 0]
+            # A leader responds to a copy, too, if a leader before it wrote the record, but only for that offset.
             is_acked = _at(self._history.append_status, append, -1) == OK_AT
             hint = np.where(is_acked & ~is_here, -1, hint)
+            low_epoch = np.full(len(hint), -1, dtype=np.int64)
         return _Known(
             value=values,
             is_written=append >= 0,
+            hint=np.where(stamp >= 0, stamp, hint),
             is_only_written=is_weak & (at < 0),
             is_polled=_at(calls.is_poll, row, 0).astype(np.bool_),
             written_ns=np.minimum(written_ns, seen_ns),
             seen_ns=np.minimum(acked_ns, seen_ns),
+            copied_ns=copied_ns,
             claims=Claims(
                 offset=offsets,
-                low_epoch=np.where(stamp >= 0, stamp, hint),
+                low_epoch=np.where(stamp >= 0, stamp, low_epoch),
                 high_epoch=np.where(stamp >= 0, stamp, ANY_EPOCH),
                 from_ns=np.minimum(from_ns, by_ns),
                 by_ns=by_ns,
@@ -384,7 +405,7 @@ class ClaimReader:
         for row in np.flatnonzero((low < high) & (high < ANY_EPOCH)).tolist():
             low[row], high[row] = self._untorn(known, row)
         passed_ns, epoch = logs.passed(claims.offset, low, high, claims.from_ns)
-        is_passed = known.is_written & (passed_ns <= known.seen_ns)
+        is_passed = known.is_written & (passed_ns <= np.maximum(known.seen_ns, known.copied_ns))
         # What is shown without a record was written by some append: the leader that responded had it.
         bare = np.flatnonzero(~known.is_written)
         if len(bare):
@@ -421,7 +442,7 @@ class ClaimReader:
         """Returns between which epochs records were written: by their stamps, else by the recorded logs."""
         claims, logs = known.claims, self._elections.logs
         # Of several leaders that wrote there meanwhile, it was the one that responded to the append.
-        low, high = logs.writers(claims.offset, claims.from_ns, known.written_ns, claims.low_epoch)
+        low, high = logs.writers(claims.offset, claims.from_ns, known.written_ns, known.hint)
         # A leader that shows the record has it in its log.
         shown = logs.written_in_terms(claims.epoch, claims.offset)
         low, high = np.where(shown >= 0, shown, low), np.where(shown >= 0, shown, high)

@@ -443,6 +443,12 @@ class Elections:
         may_excuse = any(e.may_excuse or e.alone for e in self.elections)
         return bool(self._gaps) or may_excuse or self._compares_many_clocks
 
+    def may_excuse_since(self, from_ns: I64) -> Bools:
+        """Returns since which moments there may have been an election that excuses what it lost."""
+        last_ns = max((e.at_ns for e in self.elections if e.may_excuse or e.alone), default=-INF_NS)
+        is_later: Bools = from_ns <= last_ns + self._clock_error_ns
+        return is_later | bool(self._gaps)
+
     @property
     def _compares_many_clocks(self) -> bool:
         """Whether clocks differ, and excuses may depend on others than those of clients and controller."""

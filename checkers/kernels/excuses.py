@@ -21,7 +21,7 @@ from checkers.kernels.claims import ClaimReader
 from checkers.kernels.columns import Columns, find_pairs
 from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Elections, Fates
 from checkers.kernels.findings import Finding
-from checkers.kernels.history import I64, INF_NS, PartitionHistory
+from checkers.kernels.history import I64, INF_NS, OK_SOMEWHERE, PartitionHistory
 from checkers.kernels.lost_acked import REUSED
 from checkers.kernels.ranks import rank_of
 from checkers.kernels.replica_logs import ANY_EPOCH
@@ -102,6 +102,8 @@ class Excuses:
             # A record cannot have been lost before itself.
             same = (first.offset == second.offset) & (first.value == second.value)
             fates.outcome[same] = UNEXCUSED
+            is_unsure = self._may_be_another_copy(finding.first)
+            fates.outcome[is_unsure & (fates.outcome == UNEXCUSED)] = UNDECIDED
             return fates
         return fates_of(finding.count, UNEXCUSED)
 
@@ -114,6 +116,14 @@ class Excuses:
         # Perhaps the other record of its offset was lost, and the cleaner removed this one.
         is_unsure = self._reader.are_replaced_at_shared(values, offsets)
         outcome = np.where(is_unsure, np.maximum(fates.outcome, UNDECIDED), fates.outcome)
+        rows = np.flatnonzero(outcome == UNEXCUSED) if self._reader.sent_again else outcome[:0]
+        if len(rows):
+            # What was read may be a later copy at the same offset: elections lost one after the other.
+            read_by = self._reader.last_reads(values[rows], offsets[rows])
+            rows, read_by = rows[read_by >= 0], read_by[read_by >= 0]
+            copies = self._reader.claims(read_by, offsets[rows], values[rows])
+            fates_of_copies = self._elections.fates(copies, written=self._reader.written)
+            outcome[rows[fates_of_copies.outcome > UNEXCUSED]] = UNDECIDED
         return replace(fates, outcome=outcome)
 
     def unplaced(self, appends: I64) -> I64:
@@ -176,6 +186,21 @@ class Excuses:
             read_ns=np.full(len(appends), -INF_NS),
         )
         return self._elections.fates(claims).outcome.astype(np.int64)
+
+    def _may_be_another_copy(self, ops: I64) -> Any:
+        """Returns which records, acknowledged without an offset, need not have been where a read shows them.
+
+        Their producer sent them again. If an election lost what was acknowledged, a later leader may have written
+        the copy that was read.
+        """
+        found = np.zeros(len(ops), dtype=np.bool_)
+        if self._reader.sent_again:
+            append = self._history.append_at(ops)
+            known = np.flatnonzero(append >= 0)
+            rows = known[self._history.append_status[append[known]] == OK_SOMEWHERE]
+            invoked_ns = self._history.append_inv[append[rows]]
+            found[rows] = self._elections.may_excuse_since(invoked_ns)
+        return found
 
     def _losses(self, finding: Finding) -> Fates:
         fates = self.lost(finding.first, finding.offset, finding.first)

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.campaigns.worker import run_seed
 from harness.runs import experiment_file
 from harness.runs.experiment import Experiment
-from harness.runs.resolved import resolve
-from harness.runs.simulated import simulate
 from tests.evidence.broker_runs import BrokerRuns
 from tests.evidence.cases import UNTESTED, Cases
+from tests.evidence.known_finding import KNOWN_FINDING, is_known_finding
 from tests.property import (
     brute_force,
     declared_runs,
@@ -24,6 +22,7 @@ from tests.property import (
     model_brute_force,
     transaction_histories,
 )
+from tests.property.election_runs import PLAIN, Conditions
 
 ROOT = Path(__file__).resolve().parents[2]
 SEED = 20
@@ -43,9 +42,6 @@ EXAMPLES_WITH_GROUPS = ("consumer-group",)
 LONG_EXAMPLE = "long-all-faults"
 EXAMPLES_LEFT_OUT = {"faults-on-messages-of-kafka": "it has no reference system"}
 """Examples that no kind runs, and why."""
-KNOWN_FINDING = (
-    "invalid on a posix-strict disk only (docs/findings/recovery-keeps-truncated-records.md)"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +65,9 @@ def _log_levels(first: int, count: int) -> Cases:
     return Cases(wrong=[f"{number}: {differ}" for number, _, differ in differences])
 
 
-def _elections(*, has_gaps: bool = False, has_skew: bool = False) -> Callable[[int, int], Cases]:
+def _elections(conditions: Conditions = PLAIN) -> Callable[[int, int], Cases]:
     def judge(first: int, count: int) -> Cases:
-        wrong = election_runs.wrong_verdicts(first, count, has_gaps=has_gaps, has_skew=has_skew)
+        wrong = election_runs.wrong_verdicts(first, count, conditions)
         return Cases(wrong=[f"{seed}: {why}" for seed, why in wrong])
 
     return judge
@@ -163,7 +159,7 @@ def _add_swarm(cases: Cases, name: str, first: int, count: int) -> None:
             cases.unknown[reason] = cases.unknown.get(reason, 0) + 1
         elif row["verdict"] != "valid" or row["violations"] or row["error"]:
             ids = [one["id"] for one in row["anomalies"] if one["judgement"] == "forbidden"]
-            if _records_came_back(name, row["seed"]) and _has_no_finding_on_ext4(name, row["seed"]):
+            if is_known_finding(_example(name), row["seed"]):
                 reason = f"{name}: {KNOWN_FINDING}"
                 cases.unknown[reason] = cases.unknown.get(reason, 0) + 1
                 continue
@@ -185,32 +181,6 @@ def _example(name: str) -> Experiment:
     return experiment_file.load(ROOT / f"examples/{name}.toml", on="simulation")
 
 
-def _records_came_back(name: str, seed: int) -> bool:
-    """Whether a replica of an example loaded a log that ends where it had once been cut off."""
-    result = simulate(resolve(_example(name), seed)[0], seed)
-    ends: dict[tuple[int, str, int], int] = {}
-    cut_off: dict[tuple[int, str, int], set[int]] = {}
-    for row in result.tables["replica_states"].to_pylist():
-        replica = (row["broker"], row["topic"], row["partition"])
-        end = row["log_end_offset"]
-        if row["cause"] == "truncate" and replica in ends:
-            cut_off.setdefault(replica, set()).add(ends[replica])
-        elif row["cause"] == "load" and end in cut_off.get(replica, ()):
-            return True
-        ends[replica] = end
-    return False
-
-
-def _has_no_finding_on_ext4(name: str, seed: int) -> bool:
-    """Whether an example that was invalid is not on a disk that keeps the order of truncations and fsyncs.
-
-    A run in which too little was acknowledged is unknown there too, and has no finding.
-    """
-    data = experiment_file.to_data(experiment_file.vary(_example(name), "cluster.disk", "ext4"))
-    row = run_seed({"experiment": data, "seed": seed, "arm": "ext4", "run": "ext4", "keep": False})
-    return not (row["verdict"] == "invalid" or row["violations"] or row["error"])
-
-
 CLUSTER_CHANGES = BrokerRuns(
     file="examples/cluster-changes.toml",
     profiles=("kafka-3.9", "kafka-4.0", "kafka-4.1", "kafka-4.2"),
@@ -227,7 +197,9 @@ SECONDS = BrokerRuns(
     },
 )
 MINUTES = BrokerRuns(
-    file="harness/experiments/search.toml", profiles=SEARCHED, changes={"duration_ms": 60_000}
+    file="harness/experiments/search.toml",
+    profiles=SEARCHED,
+    changes={"duration_ms": 60_000},
 )
 TRANSACTIONS = BrokerRuns(
     file="examples/transactions.toml",
@@ -278,13 +250,19 @@ KINDS: dict[str, Kind] = {
     ),
     "elections-with-gaps": Kind(
         title="likewise, with states and logs of replicas that are not recorded",
-        judge=_elections(has_gaps=True),
+        judge=_elections(Conditions(gaps=True)),
         chunk=1_000,
         parts=_VERDICTS,
     ),
     "elections-with-skew": Kind(
         title="likewise, with clocks that differ",
-        judge=_elections(has_skew=True),
+        judge=_elections(Conditions(skew=True)),
+        chunk=1_000,
+        parts=_VERDICTS,
+    ),
+    "elections-with-copies": Kind(
+        title="likewise, with idempotent producers that send appends again",
+        judge=_elections(Conditions(copies=True)),
         chunk=1_000,
         parts=_VERDICTS,
     ),

@@ -12,6 +12,8 @@ from tests.property.brute_force import Call
 
 BROKERS = (1, 2, 3)
 NO_LEADER = -1
+COPIES_SHARE = 0.25
+"""In this share of the steps a leader gets a copy of an append, if producers are idempotent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +26,7 @@ class Record:
 class Event:
     """An election, or a leader that cut its own log; `log` is the leader's log then.
 
-    `destroyed` are the (offset, value) which only brokers had to have that lost their data since the election
+    `destroyed` are the (offset, record) which only brokers had to have that lost their data since the election
     before.
     """
 
@@ -32,7 +34,7 @@ class Event:
     excuses: bool
     log: tuple[Record, ...]
     is_election: bool = True
-    destroyed: frozenset[tuple[int, int]] = frozenset()
+    destroyed: frozenset[tuple[int, Record]] = frozenset()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,12 +92,18 @@ class Cluster:
     """Simulates one run. Mutable."""
 
     def __init__(
-        self, rng: random.Random, choices: Choices, late: random.Random | None = None
+        self,
+        rng: random.Random,
+        choices: Choices,
+        late: random.Random | None = None,
+        copies: random.Random | None = None,
     ) -> None:
         self.rng = rng
         self.choices = choices
         self.late = late
         """Decides which elected replicas hear of it late; None if none does."""
+        self.copies = copies
+        """Decides which appends idempotent producers send again, and to which leader; None if they do not."""
         self.now = 10
         self.min_isr = 2 if choices.elr_on else 1
         self.replicas = {b: Replica() for b in BROKERS}
@@ -106,10 +114,12 @@ class Cluster:
         self.broker_rows = [broker(0, b, "registered") for b in BROKERS]
         self.faults: list[dict[str, Any]] = []
         self.pending: dict[int, list[Pending]] = {b: [] for b in BROKERS}
-        self.established: dict[tuple[int, int], tuple[int, int]] = {}
-        """The epoch in which each (offset, value) was established, and how many events there were before."""
-        self.spread: dict[tuple[int, int], set[int]] = {}
-        """Which brokers were in the ISR since each (offset, value) was established."""
+        self.established: dict[tuple[int, Record], tuple[int, int]] = {}
+        """The epoch in which each (offset, record) was established, and how many events there were before."""
+        self.known: set[tuple[int, Record]] = set()
+        """The (offset, record) that reads and acknowledgements show."""
+        self.spread: dict[tuple[int, Record], set[int]] = {}
+        """Which brokers were in the ISR since each (offset, record) was established."""
         self.without_power: set[int] = set()
         """Which brokers a power cut hit since the last election."""
         self.events: list[Event] = []
@@ -208,7 +218,7 @@ class Cluster:
             r.log += more
             self.note(b, "replicate")
 
-    def destroyed(self) -> frozenset[tuple[int, int]]:
+    def destroyed(self) -> frozenset[tuple[int, Record]]:
         """Returns what no broker but those without power had to have, where one may commit alone."""
         if self.min_isr > 1:
             return frozenset()
@@ -302,7 +312,7 @@ class Cluster:
         end = min([len(r.log), *(r.known_ends.get(o, 0) for o in r.isr if o != b)])
         if end > r.high_watermark:
             for offset in range(end):
-                pair = (offset, r.log[offset].value)
+                pair = (offset, r.log[offset])
                 self.established.setdefault(pair, (r.epoch, len(self.events)))
                 self.spread.setdefault(pair, {*self.isr, *r.isr})
             r.high_watermark = end
@@ -310,7 +320,7 @@ class Cluster:
         for pending in list(self.pending[b]):
             if pending.acks == 1 or pending.offset < r.high_watermark:
                 self.pending[b].remove(pending)
-                self.complete(pending)
+                self.complete(pending, r.log[pending.offset])
 
     def cut_itself(self) -> None:
         """Lets the leader cut its own log while it leads."""
@@ -373,7 +383,8 @@ class Cluster:
         offset = len(r.log)
         r.log.append(Record(value=value, epoch=r.epoch))
         self.note(b, "append")
-        acks = 1 if self.rng.random() < 0.1 else -1
+        is_idempotent = self.copies is not None
+        acks = 1 if self.rng.random() < 0.1 and not is_idempotent else -1
         call = Call(
             op=value,
             kind="append",
@@ -382,14 +393,42 @@ class Cluster:
             res=None,
             outcome="info",
             acks=acks,
-            epoch=r.epoch if self.choices.has_epochs else -1,
+            # The epoch of the leader that responds.
+            epoch=r.epoch if self.choices.has_epochs and not is_idempotent else -1,
         )
         self.calls.append(call)
         self.pending[b].append(Pending(value=value, offset=offset, epoch=r.epoch, acks=acks))
         self.tick()
         self.advance(b)
 
-    def complete(self, pending: Pending) -> None:
+    def send_again(self) -> None:
+        """Lets a leader get an append once more: a late copy of the request, or the next attempt of its producer.
+
+        A leader that has the record does not write it again. Each producer has one record, so no leader that does
+        not have it refuses it.
+        """
+        leaders = [b for b in BROKERS if self.replicas[b].leads]
+        appends = [call for call in self.calls if call.kind == "append"][-8:]
+        if self.copies is None or self.copies.random() >= COPIES_SHARE or not (leaders and appends):
+            return
+        b, call = self.copies.choice(leaders), self.copies.choice(appends)
+        r = self.replicas[b]
+        self.tick()
+        places = [offset for offset, record in enumerate(r.log) if record.value == call.op]
+        if not places:
+            places = [len(r.log)]
+            r.log.append(Record(value=call.op, epoch=r.epoch))
+            self.note(b, "append")
+        if call.outcome == "info" and self.copies.random() < 0.7:
+            # The producer has given up the attempts before this one.
+            for waiting in self.pending.values():
+                waiting[:] = [one for one in waiting if one.value != call.op]
+            attempt = Pending(value=call.op, offset=places[0], epoch=r.epoch, acks=-1)
+            self.pending[b].append(attempt)
+        self.tick()
+        self.advance(b)
+
+    def complete(self, pending: Pending, record: Record) -> None:
         """Responds to an append: soon, much later, without the offset, or never."""
         kind = self.rng.random()
         if kind < 0.15:
@@ -397,8 +436,15 @@ class Cluster:
         self.tick()
         delay = self.rng.choice((0, 0, 0, 5, 60, 300))
         offset = None if kind < 0.18 else pending.offset
+        if offset is not None and pending.acks == -1:
+            self.known.add((offset, record))
         call = self.calls[pending.value]
-        self.calls[pending.value] = replace(call, res=self.now + delay, outcome="ok", offset=offset)
+        epoch = call.epoch
+        if self.copies is not None and self.choices.has_epochs:
+            epoch = pending.epoch
+        self.calls[pending.value] = replace(
+            call, res=self.now + delay, outcome="ok", offset=offset, epoch=epoch
+        )
 
     def drop_pending(self, b: int) -> None:
         self.pending[b].clear()
@@ -414,6 +460,7 @@ class Cluster:
         delay = 0 if final else self.rng.choice((0, 0, 4, 80))
         response = self.tick() + delay
         shown = r.log[start:stop]
+        self.known.update(enumerate(shown, start))
         self.calls.append(
             Call(
                 op=len(self.calls),
@@ -433,6 +480,7 @@ class Cluster:
     # --- a run ---
 
     def step(self) -> None:
+        self.send_again()
         kind = self.rng.random()
         leaders = [b for b in BROKERS if self.replicas[b].leads]
         if kind < 0.32 and leaders:

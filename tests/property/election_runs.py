@@ -3,7 +3,8 @@
 `python -m tests.property.election_runs --runs 20000 --first-seed 0` judges that many runs and prints the seed of
 each wrong verdict; `--seed N` prints one run. A later call can continue with the next first seed. With `--gaps`
 states of the partition or rows of replicas are missing, and with `--skew` clocks differ: then more may be unknown,
-but nothing else may be said.
+but nothing else may be said. With `--copies` producers are idempotent and send appends again, so that several
+leaders may have written one record.
 
 The brokers follow Kafka's rules for leaders, followers and high watermarks, except that some runs break them: they
 elect a replica outside of the ISR without a flag, cut a leader's log before it is elected again, or elect with a
@@ -23,15 +24,15 @@ import pyarrow as pa
 
 from checkers.kernels.compose import judge_run
 from checkers.kernels.history import INF_NS
-from harness.contracts.run_context import RunContext
+from harness.contracts.run_context import LOG_CHECKERS, SESSION_CHECKER, RunContext
 from harness.contracts.verdict import Validity, Verdict
 from tests.anomalies.runs import run
 from tests.property.brute_force import Call
 from tests.property.election_cluster import BROKERS, Choices, Cluster, Record
 
 
-def holds(log: Sequence[Record], offset: int, value: int) -> bool:
-    return offset < len(log) and log[offset].value == value
+def holds(log: Sequence[Record], offset: int, record: Record) -> bool:
+    return offset < len(log) and log[offset] == record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,37 +54,30 @@ class Truth:
 
 def truth_of(cluster: Cluster) -> Truth:
     final = cluster.replicas[cluster.leader].log
-    known = {pair for call in cluster.calls for pair in call.records}
-    known |= {
-        (call.offset, call.op)
-        for call in cluster.calls
-        if call.kind == "append"
-        and call.outcome == "ok"
-        and call.acks == -1
-        and call.offset is not None
-    }
     wrong, excused, is_tainted = [], [], False
     cut = set()
-    for (offset, value), (since, count) in sorted(cluster.established.items()):
+    for (offset, record), (since, count) in cluster.established.items():
         decided = None
         for number, event in enumerate(cluster.events):
             if event.epoch < since or (event.epoch == since and event.is_election):
                 continue
             if not event.is_election and number < count:
                 continue
-            if holds(event.log, offset, value):
+            if holds(event.log, offset, record):
                 decided = None
             elif decided is None:
-                decided = event.excuses or (offset, value) in event.destroyed
+                decided = event.excuses or (offset, record) in event.destroyed
                 is_tainted |= not decided
                 if not event.is_election:
-                    cut.add((offset, value))
-        if (offset, value) in known and not holds(final, offset, value):
-            (excused if decided else wrong).append((offset, value))
-    assert known <= set(cluster.established)
+                    cut.add((offset, record.value))
+        # Nobody sees the loss of a record of which a later copy came to the same offset.
+        is_gone = offset >= len(final) or final[offset].value != record.value
+        if (offset, record) in cluster.known and is_gone:
+            (excused if decided else wrong).append((offset, record.value))
+    assert cluster.known <= set(cluster.established)
     return Truth(
-        lost_for_wrong=tuple(wrong),
-        lost_excusably=tuple(excused),
+        lost_for_wrong=tuple(sorted(wrong)),
+        lost_excusably=tuple(sorted(excused)),
         is_tainted=is_tainted,
         cut_by_leader=frozenset(cut & {*wrong}),
     )
@@ -220,12 +214,29 @@ class Clocks:
         return [row | {"at_ns": row["at_ns"] + self.brokers_ns[row["broker"] - 1]} for row in rows]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """Under which conditions random runs take place.
+
+    Attributes:
+        gaps: Whether states of the partition and rows of replicas are missing.
+        skew: Whether clocks differ.
+        copies: Whether idempotent producers send appends again.
+    """
+
+    gaps: bool = False
+    skew: bool = False
+    copies: bool = False
+
+
+PLAIN = Conditions()
+
 HEARS_LATE_SHARE = 0.4
 """In this share of the runs an elected replica may follow an older leader until it hears of its election."""
 
 
 def random_run(
-    seed: int, *, has_gaps: bool = False, has_skew: bool = False
+    seed: int, conditions: Conditions = PLAIN
 ) -> tuple[Cluster, dict[str, pa.Table], RunContext]:
     """Returns a run, its tables and its context."""
     rng = random.Random(seed)
@@ -240,7 +251,12 @@ def random_run(
         follower_reads=rng.random() < 0.3,
     )
     late = random.Random(f"late/{seed}")
-    cluster = Cluster(rng, choices, late if late.random() < HEARS_LATE_SHARE else None)
+    cluster = Cluster(
+        rng,
+        choices,
+        late if late.random() < HEARS_LATE_SHARE else None,
+        random.Random(f"copies/{seed}") if conditions.copies else None,
+    )
     for _ in range(rng.choice((15, 30, 60, 120))):
         cluster.step()
     cluster.finish()
@@ -248,7 +264,7 @@ def random_run(
     if not choices.has_all_logs:
         rows = sampled(rows, choices.sampled_share, rng)
     states, is_complete = cluster.states, True
-    if has_gaps:
+    if conditions.gaps:
         of_gaps = random.Random(f"gaps/{seed}")
         states, rows = with_gaps(cluster, rows, of_gaps)
         rows = without_last_rows(rows, random.Random(f"tails/{seed}"))
@@ -256,7 +272,7 @@ def random_run(
         is_complete = choices.has_epochs or choices.has_stamps or of_gaps.random() < 0.6
         if not is_complete:
             states = states[: of_gaps.randint(1, len(states))]
-    clocks = Clocks.drawn(random.Random(f"skew/{seed}")) if has_skew else Clocks()
+    clocks = Clocks.drawn(random.Random(f"skew/{seed}")) if conditions.skew else Clocks()
     tables = run(
         clocks.of_clients(cluster.calls),
         states=clocks.of_controller(states),
@@ -272,6 +288,7 @@ def random_run(
         enabled_faults=(),
         final_phase_complete=is_complete,
         clock_error_ns=clocks.error_ns,
+        checkers=(*LOG_CHECKERS, SESSION_CHECKER) if conditions.copies else LOG_CHECKERS,
     )
     return cluster, tables, context
 
@@ -280,20 +297,18 @@ def objection(
     cluster: Cluster,
     truth: Truth,
     verdict: Verdict,
-    *,
-    has_gaps: bool = False,
-    has_skew: bool = False,
+    conditions: Conditions = PLAIN,
 ) -> str:
     """Returns what is wrong with a verdict, empty if nothing is."""
     choices = cluster.choices
     if truth.lost_for_wrong:
         # Only the log of a leader shows that it cut it, and that log may not be recorded.
-        shown = {*truth.lost_for_wrong} - (truth.cut_by_leader if has_gaps else set())
+        shown = {*truth.lost_for_wrong} - (truth.cut_by_leader if conditions.gaps else set())
         if shown and verdict.validity == Validity.VALID:
             return "valid, but records are lost without an excuse"
         # Without epochs in responses, clients may not know which of two leaders wrote a record.
         can_be_known = choices.has_all_logs and choices.has_epochs and choices.final_is_complete
-        can_be_known &= not has_gaps and not has_skew
+        can_be_known &= not conditions.gaps and not conditions.skew
         # Nor does anybody know which of two records a follower copied that one leader wrote at the same offset.
         cuts = [
             row["log_end_offset"]
@@ -310,29 +325,27 @@ def objection(
     return ""
 
 
-def judged(
-    seed: int, *, has_gaps: bool = False, has_skew: bool = False
-) -> tuple[Cluster, Truth, Verdict, str]:
+def judged(seed: int, conditions: Conditions = PLAIN) -> tuple[Cluster, Truth, Verdict, str]:
     """Returns one run with its truth, its verdict, and what is wrong with that."""
-    cluster, tables, context = random_run(seed, has_gaps=has_gaps, has_skew=has_skew)
+    cluster, tables, context = random_run(seed, conditions)
     truth, verdict = truth_of(cluster), judge_run(tables, context)
-    wrong = objection(cluster, truth, verdict, has_gaps=has_gaps, has_skew=has_skew)
+    wrong = objection(cluster, truth, verdict, conditions)
     return cluster, truth, verdict, wrong
 
 
 def wrong_verdicts(
-    first_seed: int, runs: int, *, has_gaps: bool = False, has_skew: bool = False
+    first_seed: int, runs: int, conditions: Conditions = PLAIN
 ) -> Iterator[tuple[int, str]]:
     """Yields the seed of each wrong verdict, and what is wrong with it."""
     for seed in range(first_seed, first_seed + runs):
-        _, _, _, wrong = judged(seed, has_gaps=has_gaps, has_skew=has_skew)
+        _, _, _, wrong = judged(seed, conditions)
         if wrong:
             yield seed, wrong
 
 
-def show(seed: int, *, has_gaps: bool, has_skew: bool) -> None:
+def show(seed: int, conditions: Conditions) -> None:
     """Prints one run, with what is missing in its record too, and with its true times."""
-    cluster, truth, verdict, wrong = judged(seed, has_gaps=has_gaps, has_skew=has_skew)
+    cluster, truth, verdict, wrong = judged(seed, conditions)
     print(cluster.choices)
     for call in cluster.calls:
         print(" ", call)
@@ -362,15 +375,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--gaps", action="store_true", help="leave out states and rows of replicas")
     parser.add_argument("--skew", action="store_true", help="let clocks differ")
+    parser.add_argument("--copies", action="store_true", help="let producers send appends again")
     arguments = parser.parse_args()
-    options = {"has_gaps": arguments.gaps, "has_skew": arguments.skew}
+    conditions = Conditions(gaps=arguments.gaps, skew=arguments.skew, copies=arguments.copies)
     if arguments.seed is not None:
-        show(arguments.seed, **options)
+        show(arguments.seed, conditions)
         return 0
     count = 0
     stop = arguments.first_seed + arguments.runs
     for first in range(arguments.first_seed, stop, 500):
-        for seed, wrong in wrong_verdicts(first, min(500, stop - first), **options):
+        for seed, wrong in wrong_verdicts(first, min(500, stop - first), conditions):
             print(f"seed {seed}: {wrong}", flush=True)
             count += 1
         print(f"done up to seed {min(first + 500, stop) - 1}", file=sys.stderr)

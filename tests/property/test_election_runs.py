@@ -7,15 +7,24 @@ import numpy as np
 import pytest
 
 from checkers.kernels import elections
+from checkers.kernels.claims import ClaimReader
 from checkers.kernels.elections import EXCUSED, UNEXCUSED, Claims, Elections, Fates
+from checkers.kernels.excuses import Excuses
 from checkers.kernels.metadata_gaps import MetadataGaps
 from checkers.kernels.replica_logs import Moment, Records, ReplicaLogs
 from checkers.kernels.replica_reports import Reports
 from harness.contracts.run_context import RunContext
-from tests.property.election_runs import random_run, truth_of, wrong_verdicts
+from tests.property.election_runs import (
+    PLAIN,
+    Conditions,
+    random_run,
+    truth_of,
+    wrong_verdicts,
+)
 
 RUNS = 100
 """In parts, so that they can run side by side."""
+GAPS, SKEW, COPIES = Conditions(gaps=True), Conditions(skew=True), Conditions(copies=True)
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -25,23 +34,54 @@ def test_no_loss_is_judged_wrong(part: int) -> None:
 
 @pytest.mark.parametrize("part", range(4))
 def test_no_loss_is_judged_wrong_if_states_or_rows_of_replicas_are_missing(part: int) -> None:
-    assert list(wrong_verdicts(part * RUNS // 4, RUNS // 4, has_gaps=True)) == []
+    assert list(wrong_verdicts(part * RUNS // 4, RUNS // 4, GAPS)) == []
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_no_loss_is_judged_wrong_if_clocks_differ(part: int) -> None:
-    assert list(wrong_verdicts(part * RUNS // 4, RUNS // 4, has_skew=True)) == []
+    assert list(wrong_verdicts(part * RUNS // 4, RUNS // 4, SKEW)) == []
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_no_loss_is_judged_wrong_if_appends_are_sent_again(part: int) -> None:
+    assert list(wrong_verdicts(part * RUNS // 4, RUNS // 4, COPIES)) == []
+
+
+@pytest.mark.parametrize("seed", [37, 991])
+def test_what_was_acknowledged_without_an_offset_need_not_be_the_copy_that_was_read(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert list(wrong_verdicts(seed, 1, COPIES)) == []
+    monkeypatch.setattr(
+        Excuses, "_may_be_another_copy", lambda self, ops: np.zeros(len(ops), np.bool_)
+    )
+    assert [found for found, _ in wrong_verdicts(991, 1, COPIES)] == [991]
+
+
+def test_a_leader_may_acknowledge_what_a_leader_before_it_wrote() -> None:
+    assert list(wrong_verdicts(355, 1, COPIES)) == []
+
+
+def test_two_copies_may_be_lost_at_one_offset_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seed = 1762
+    assert list(wrong_verdicts(seed, 1, COPIES)) == []
+    monkeypatch.setattr(
+        ClaimReader, "last_reads", lambda self, values, offsets: np.full(len(values), -1)
+    )
+    assert [found for found, _ in wrong_verdicts(seed, 1, COPIES)] == [seed]
 
 
 @pytest.mark.parametrize("seed", [11722, 12519])
 def test_states_may_be_missing_between_two_with_a_whole_isr(seed: int) -> None:
-    assert list(wrong_verdicts(seed, 1, has_gaps=True)) == []
+    assert list(wrong_verdicts(seed, 1, GAPS)) == []
 
 
 def test_what_the_first_recorded_election_gave_up_is_undecided_if_the_isr_before_is_missing() -> (
     None
 ):
-    assert list(wrong_verdicts(30627, 1, has_gaps=True)) == []
+    assert list(wrong_verdicts(30627, 1, GAPS)) == []
 
 
 def test_what_a_leader_cut_from_its_own_log_was_not_in_it_later() -> None:
@@ -53,13 +93,13 @@ def test_what_a_leader_wrote_beyond_what_it_cut_it_wrote_once() -> None:
 
 
 def test_an_empty_log_may_be_what_a_fault_left_of_one_that_was_not_recorded() -> None:
-    assert list(wrong_verdicts(68670, 1, has_gaps=True)) == []
+    assert list(wrong_verdicts(68670, 1, GAPS)) == []
 
 
 def test_a_leader_that_was_deposed_before_the_first_recorded_state_may_commit_records_since() -> (
     None
 ):
-    assert list(wrong_verdicts(118779, 1, has_gaps=True)) == []
+    assert list(wrong_verdicts(118779, 1, GAPS)) == []
 
 
 def test_a_record_that_came_back_and_was_lost_once_more_is_not_excused() -> None:
@@ -110,9 +150,9 @@ MUTANTS: dict[str, tuple[Any, str, Any, int]] = {
 """What is replaced by what, and the first seed to try."""
 
 
-def _until_noticed(first_seed: int, *, has_gaps: bool = False) -> Iterator[bool]:
+def _until_noticed(first_seed: int, conditions: Conditions = PLAIN) -> Iterator[bool]:
     for seed in range(first_seed, first_seed + RUNS):
-        yield bool(list(wrong_verdicts(seed, 1, has_gaps=has_gaps)))
+        yield bool(list(wrong_verdicts(seed, 1, conditions)))
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
@@ -126,13 +166,13 @@ def test_the_comparison_notices_if_a_follower_without_a_log_responds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seed = 9664
-    assert list(wrong_verdicts(seed, 1, has_gaps=True)) == []
+    assert list(wrong_verdicts(seed, 1, GAPS)) == []
     monkeypatch.setattr(
         ReplicaLogs,
         "may_hide_reader",
         lambda self, from_ns, to_ns: np.zeros(len(from_ns), np.bool_),
     )
-    assert [found for found, _ in wrong_verdicts(seed, 1, has_gaps=True)] == [seed]
+    assert [found for found, _ in wrong_verdicts(seed, 1, GAPS)] == [seed]
 
 
 def test_the_comparison_notices_if_what_was_cut_or_copied_before_a_replica_led_does_not_count(
@@ -150,30 +190,30 @@ def test_the_comparison_notices_if_a_record_that_ends_early_counts_as_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seed = 231
-    assert list(wrong_verdicts(seed, 1, has_gaps=True)) == []
+    assert list(wrong_verdicts(seed, 1, GAPS)) == []
     monkeypatch.setattr(RunContext, "record_ends_early", False)
-    assert [found for found, _ in wrong_verdicts(seed, 1, has_gaps=True)] == [seed]
+    assert [found for found, _ in wrong_verdicts(seed, 1, GAPS)] == [seed]
 
 
 def test_the_comparison_notices_if_rows_of_an_elected_replica_that_end_early_count_as_complete(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seed = 3652
-    assert list(wrong_verdicts(seed, 1, has_gaps=True)) == []
+    assert list(wrong_verdicts(seed, 1, GAPS)) == []
     monkeypatch.setattr(Reports, "cover", lambda self, elected: True)
-    assert [found for found, _ in wrong_verdicts(seed, 1, has_gaps=True)] == [seed]
+    assert [found for found, _ in wrong_verdicts(seed, 1, GAPS)] == [seed]
 
 
 def test_the_comparison_notices_if_the_clocks_of_brokers_and_faults_do_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seeds = (33, 543, 2886, 32475)
-    assert [found for seed in seeds for found in wrong_verdicts(seed, 1, has_skew=True)] == []
+    assert [found for seed in seeds for found in wrong_verdicts(seed, 1, SKEW)] == []
     monkeypatch.setattr(Elections, "_compares_many_clocks", False)
-    found = [found for seed in seeds for found, _ in wrong_verdicts(seed, 1, has_skew=True)]
+    found = [found for seed in seeds for found, _ in wrong_verdicts(seed, 1, SKEW)]
     assert found == [*seeds]
 
 
 def test_the_comparison_notices_if_no_election_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MetadataGaps, "before", lambda self, index: None)
-    assert any(_until_noticed(0, has_gaps=True))
+    assert any(_until_noticed(0, GAPS))

@@ -8,6 +8,7 @@ only, the invariant monitor; workloads and the nemesis use the `Cluster` contrac
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from harness.contracts.administration import Action, ActionOutcome
@@ -229,6 +230,11 @@ class SimulatedCluster:
     def node_files(self, name: str) -> NodeFiles:
         """Returns access to a node's files as its processes see them; no fault applies."""
         return _CachedFiles(self.world.nodes[name].disk)
+
+    def waits_for_disk_until_ns(self, name: str) -> float:
+        """Returns until when a node is in a blocking call to its disk; until then nobody sees what it does."""
+        loop = self.world.nodes[name].loop
+        return inf if loop.frozen else loop.busy_until_ns
 
     # -- wiring
 

@@ -55,6 +55,10 @@ class Watched(Protocol):
         """Returns the end of the committed metadata that controllers have reported."""
         ...
 
+    def waits_for_disk_until_ns(self, name: str) -> float:
+        """Returns until when a node is in a blocking call to its disk; until then nobody sees what it does."""
+        ...
+
     def watch_changes(self, watcher: ChangeMonitor) -> None:
         """Calls a watcher with every change that nodes report from now on."""
         ...

@@ -27,7 +27,7 @@ Records may be lost lawfully with ELR off and after a flagged election of the pa
 not compared (INV-1, INV-2, INV-4, INV-6); all else is checked. A new topic with an old name has a new shadow log.
 """
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from harness.contracts.metadata import CommittedMetadata, PartitionState
@@ -67,6 +67,10 @@ class Watched(Protocol):
 
     def committed_metadata_end(self) -> int:
         """Returns the end of the committed metadata that controllers have reported."""
+        ...
+
+    def waits_for_disk_until_ns(self, name: str) -> float:
+        """Returns until when a node is in a blocking call to its disk; until then nobody sees what it does."""
         ...
 
 
@@ -132,6 +136,15 @@ class _Replica:
             self.has_compared(log, min(self.compared_end, log.log_end_offset))
 
 
+class _Vote(NamedTuple):
+    """A vote of a member of the metadata quorum, when it is durable, and the one before it."""
+
+    epoch: int
+    candidate: int
+    durable_ns: float
+    before: "_Vote | None"
+
+
 class ChangeMonitor:
     """Checks every change and every fetch that nodes report. Mutable: it remembers what it saw of every replica.
 
@@ -152,7 +165,7 @@ class ChangeMonitor:
         self._replicas: dict[tuple[str, Key], _Replica] = {}
         self._leaders: dict[tuple[Key, int], str] = {}
         self._quorum_leaders: dict[int, str] = {}
-        self._votes: dict[str, tuple[int, int]] = {}
+        self._votes: dict[str, _Vote] = {}
         self.change_count = 0
         self.served_count = 0
 
@@ -160,6 +173,13 @@ class ChangeMonitor:
         """Forgets a process that ended; its successor may know less."""
         for place in [place for place in self._replicas if place[0] == node]:
             del self._replicas[place]
+        vote = self._votes.get(node)
+        if vote is not None and self._cluster.world.now < vote.durable_ns:
+            # Nobody has seen it, and a power cut may have undone it.
+            if vote.before is None:
+                del self._votes[node]
+            else:
+                self._votes[node] = vote.before
 
     def quorum_leader_elected(self, node: str, epoch: int, start_offset: int) -> None:
         """Checks an election of the metadata quorum.
@@ -194,7 +214,8 @@ class ChangeMonitor:
         Raises:
             InvariantViolation: It voted before, for another one in this epoch or in a later epoch.
         """
-        last_epoch, last_candidate = self._votes.get(node, (epoch, candidate))
+        last = self._votes.get(node)
+        last_epoch, last_candidate = (-1, -1) if last is None else (last.epoch, last.candidate)
         check_invariant(
             epoch > last_epoch or (epoch, candidate) == (last_epoch, last_candidate),
             "INV-8",
@@ -205,7 +226,8 @@ class ChangeMonitor:
             epoch=epoch,
             candidate=candidate,
         )
-        self._votes[node] = (epoch, candidate)
+        durable_ns = self._cluster.waits_for_disk_until_ns(node)
+        self._votes[node] = _Vote(epoch, candidate, durable_ns, last)
 
     def replica_changed(self, node: str, key: Key, change: ReplicaChange) -> None:
         """Checks one change.

@@ -54,7 +54,8 @@ class Cluster:
             brokers={number: SimpleNamespace(broker_epoch=number) for number in (1, 2)},
             is_fenced=lambda broker: False,
         )
-        self.world: Any = SimpleNamespace(inspecting=nullcontext)
+        self.world: Any = SimpleNamespace(inspecting=nullcontext, now=0)
+        self.disk_busy_until_ns = 0
         self.leadership = SimpleNamespace(
             state=Committed(isr=STATE.isr),
             cancelled_isr=(),
@@ -74,6 +75,9 @@ class Cluster:
 
     def committed_metadata_end(self) -> int:
         return 0
+
+    def waits_for_disk_until_ns(self, name: str) -> float:
+        return self.disk_busy_until_ns
 
     def watch_changes(self, watcher: Any) -> None:
         """Not called: nothing is started here."""

@@ -153,6 +153,26 @@ def test_a_member_of_the_quorum_votes_once_in_an_epoch() -> None:
     assert broken(bench.monitor.quorum_voted, "c11", 5, 12) == "INV-8"
 
 
+def test_a_vote_that_was_not_durable_yet_may_be_gone_after_a_power_cut() -> None:
+    for ended_at, is_durable in ((99, False), (100, True)):
+        bench = Bench(log_of(1), log_of(1))
+        bench.monitor.quorum_voted("c11", 5, 12)
+        bench.cluster.disk_busy_until_ns = 100
+        bench.monitor.quorum_voted("c11", 6, 11)
+        bench.monitor.quorum_voted("c12", 6, 12)
+        bench.cluster.world.now = ended_at
+        bench.monitor.node_went_down("c11")
+        bench.monitor.node_went_down("c12")
+        bench.monitor.node_went_down("c13")
+        if is_durable:
+            assert broken(bench.monitor.quorum_voted, "c11", 6, 12) == "INV-8"
+            assert broken(bench.monitor.quorum_voted, "c12", 6, 11) == "INV-8"
+        else:
+            bench.monitor.quorum_voted("c12", 6, 11)
+            assert broken(bench.monitor.quorum_voted, "c11", 5, 11) == "INV-8"
+            bench.monitor.quorum_voted("c11", 6, 12)
+
+
 def test_a_leader_counts_on_every_member_when_its_high_watermark_moves() -> None:
     bench = Bench(log_of(1), log_of(1))
     bench.cluster.leadership.state = Committed(isr=(1,))
