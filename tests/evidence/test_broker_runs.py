@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.contracts.verdict import Validity, Verdict
+from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
 from harness.history.writer import HistoryWriter
 from harness.runs.simulated import SimulatedRun
 from tests.evidence.broker_runs import compare
@@ -13,6 +13,16 @@ from tests.evidence.kinds import CLUSTER_CHANGES, KINDS, SECONDS, TRANSACTIONS
 
 VALID = Verdict(validity=Validity.VALID)
 INVALID = Verdict(validity=Validity.INVALID, unexcused_lost_records=2)
+UNDECIDED = Anomaly(
+    id="lost-acked-write",
+    level="durability",
+    topic="t",
+    partition=0,
+    count=1,
+    judgement=Judgement.UNDECIDED,
+    rule="",
+    sentence="",
+)
 UNKNOWN = Verdict(validity=Validity.UNKNOWN, reasons=("why",))
 SEED_WITH_A_LOSS = 19
 """Of `examples/cluster-changes.toml` with kafka-4.0."""
@@ -30,6 +40,7 @@ SEED_WITH_A_LOSS = 19
         # What the log end had shown, or a read of acks=1, is lost without ELR, too.
         (replace(INVALID, unexcused_lost_records=0), 0, True, "", "invalid without ELR"),
         (INVALID, 3, True, "2 lost records, but 3 are missing", ""),
+        (replace(INVALID, anomalies=(UNDECIDED,)), 3, True, "", "invalid without ELR"),
         (UNKNOWN, 1, False, "", "why"),
     ],
 )
