@@ -363,7 +363,7 @@ class ClaimReader:
         low_epoch = hint
         copied_ns = np.full(len(hint), -INF_NS, dtype=np.int64)
         if self.sent_again:
-            copied_ns[stamp >= 0] = _at(calls.completed_ns, row, -INF_NS)[stamp >= 0]
+            copied_ns = np.where(stamp >= 0, _at(calls.completed_ns, row, -INF_NS), copied_ns)
             # A leader responds to a copy, too, if a leader before it wrote the record, but only for that offset.
             is_acked = _at(self._history.append_status, append, -1) == OK_AT
             hint = np.where(is_acked & ~is_here, -1, hint)

@@ -116,15 +116,22 @@ class Excuses:
         # Perhaps the other record of its offset was lost, and the cleaner removed this one.
         is_unsure = self._reader.are_replaced_at_shared(values, offsets)
         outcome = np.where(is_unsure, np.maximum(fates.outcome, UNDECIDED), fates.outcome)
-        rows = np.flatnonzero(outcome == UNEXCUSED) if self._reader.sent_again else outcome[:0]
-        if len(rows):
-            # What was read may be a later copy at the same offset: elections lost one after the other.
-            read_by = self._reader.last_reads(values[rows], offsets[rows])
-            rows, read_by = rows[read_by >= 0], read_by[read_by >= 0]
-            copies = self._reader.claims(read_by, offsets[rows], values[rows])
-            fates_of_copies = self._elections.fates(copies, written=self._reader.written)
-            outcome[rows[fates_of_copies.outcome > UNEXCUSED]] = UNDECIDED
+        if self._reader.sent_again:
+            rows = np.flatnonzero(outcome == UNEXCUSED)
+            rows = rows[self._was_perhaps_a_copy(values[rows], offsets[rows])]
+            outcome[rows] = UNDECIDED
         return replace(fates, outcome=outcome)
+
+    def _was_perhaps_a_copy(self, values: I64, offsets: I64) -> Any:
+        """Returns of which lost records a read may show a later copy at the same offset, lost with an excuse."""
+        found = np.zeros(len(values), dtype=np.bool_)
+        read_by = self._reader.last_reads(values, offsets)
+        rows = np.flatnonzero(read_by >= 0)
+        copies = self._reader.claims(read_by[rows], offsets[rows], values[rows])
+        found[rows] = (
+            self._elections.fates(copies, written=self._reader.written).outcome > UNEXCUSED
+        )
+        return found
 
     def unplaced(self, appends: I64) -> I64:
         """Returns what elections may have done to appends that were acknowledged without an offset.
