@@ -14,11 +14,7 @@ from harness.runs import experiment_file
 from harness.runs.experiment import Experiment
 from tests.evidence.broker_runs import BrokerRuns
 from tests.evidence.cases import UNTESTED, Cases
-from tests.evidence.known_finding import (
-    KNOWN_FINDING,
-    on_ordered_disk,
-    records_came_back,
-)
+from tests.evidence.known_finding import KNOWN_FINDING, on_ordered_disk, records_came_back
 from tests.property import (
     brute_force,
     declared_runs,
@@ -214,9 +210,7 @@ SECONDS = BrokerRuns(
     },
 )
 MINUTES = BrokerRuns(
-    file="harness/experiments/search.toml",
-    profiles=SEARCHED,
-    changes={"duration_ms": 60_000},
+    file="harness/experiments/search.toml", profiles=SEARCHED, changes={"duration_ms": 60_000}
 )
 TRANSACTIONS = BrokerRuns(
     file="examples/transactions.toml",

@@ -30,8 +30,8 @@ def records_came_back(planned: Experiment, seed: int) -> bool:
         end = row["log_end_offset"]
         if row["cause"] == "truncate" and replica in ends:
             cut_off.setdefault(replica, set()).add(ends[replica])
-        is_longer = replica in cut_off and (end in cut_off[replica] or end > ends[replica])
-        if row["cause"] == "load" and is_longer:
+        is_back = replica in cut_off and (end in cut_off[replica] or end > ends[replica])
+        if row["cause"] == "load" and is_back:
             return True
         ends[replica] = end
     return False

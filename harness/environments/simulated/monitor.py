@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from harness.contracts.metadata import CommittedMetadata, PartitionState
+from harness.contracts.metadata import PartitionState
 from harness.environments.simulated.log_comparison import clipped, epochs_between, first_difference
 from harness.environments.simulated.shadow import ChangeMonitor
+from harness.environments.simulated.shadow import Watched as WatchedByChanges
 from system_under_test.broker.broker import BrokerNode
 from system_under_test.broker.partition import Partition
-from system_under_test.config import Features
 from system_under_test.invariants import InvariantViolation, check_invariant
 from system_under_test.log.log import Log
 
@@ -31,33 +31,8 @@ SAME_LOOKS_MAX = 9
 """How many checks in a row may be skipped because nothing moved. Corruption of stored records moves nothing."""
 
 
-class Watched(Protocol):
+class Watched(WatchedByChanges, Protocol):
     """What the monitor needs of a simulated cluster."""
-
-    metadata: CommittedMetadata
-    features: Features
-    brokers: dict[str, int]
-    world: Any
-
-    def flagged_partitions(self) -> frozenset[str]:
-        """Names of partitions in which a flagged election was committed."""
-        ...
-
-    def true_high_watermark(self, topic: str, partition: int) -> int:
-        """Returns the largest high watermark that any leader of the partition ever had."""
-        ...
-
-    def running_broker(self, name: str) -> BrokerNode | None:
-        """Returns the broker process of a node that runs now."""
-        ...
-
-    def committed_metadata_end(self) -> int:
-        """Returns the end of the committed metadata that controllers have reported."""
-        ...
-
-    def waits_for_disk_until_ns(self, name: str) -> float:
-        """Returns until when a node is in a blocking call to its disk; until then nobody sees what it does."""
-        ...
 
     def watch_changes(self, watcher: ChangeMonitor) -> None:
         """Calls a watcher with every change that nodes report from now on."""
