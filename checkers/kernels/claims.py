@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.kernels.columns import find_pairs
-from checkers.kernels.elections import Claims, Elections, Written
+from checkers.kernels.elections import Elections
+from checkers.kernels.fates import Claims, Written
 from checkers.kernels.history import (
     ABSENT,
     FAIL,
@@ -364,9 +365,10 @@ class ClaimReader:
         copied_ns = np.full(len(hint), -INF_NS, dtype=np.int64)
         if self.sent_again:
             copied_ns = np.where(stamp >= 0, _at(calls.completed_ns, row, -INF_NS), copied_ns)
-            # A leader responds to a copy, too, if a leader before it wrote the record, but only for that offset.
+            # An acknowledgement at another offset is about another copy.
             is_acked = _at(self._history.append_status, append, -1) == OK_AT
             hint = np.where(is_acked & ~is_here, -1, hint)
+            # A leader also responds to a copy if a leader before it wrote the record.
             low_epoch = np.full(len(hint), -1, dtype=np.int64)
         return _Known(
             value=values,

@@ -33,8 +33,8 @@ import pyarrow as pa
 
 from checkers.kernels.columns import Columns
 from checkers.kernels.coordinators import Coordinator
-from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED
 from checkers.kernels.evidence import Evidence
+from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED
 from checkers.kernels.group_commits import NEVER, GroupJudge, Register, Report, register_of
 from checkers.kernels.history import I8, I64, INF_NS, Bools, is_word
 from checkers.kernels.judging import RECORDS_LISTED_MAX, judged_finding

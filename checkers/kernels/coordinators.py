@@ -36,7 +36,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.elections import UNDECIDED, UNEXCUSED, Claims, Elections
+from checkers.kernels.elections import Elections
+from checkers.kernels.fates import UNDECIDED, UNEXCUSED, Claims
 from checkers.kernels.history import I8, I64, INF_NS
 from checkers.kernels.lawful_losses import may_have_destroyed
 from checkers.kernels.metadata_gaps import Shown, earliest_ns

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.elections import Election
+from checkers.kernels.fates import Election
 from checkers.kernels.findings import Finding
 from checkers.kernels.history import ABSENT, INF_NS, by_op_index
 from checkers.kernels.lost_acked import BEYOND_END, LOG_GONE, PASSED_OVER, REUSED

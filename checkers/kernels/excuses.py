@@ -19,7 +19,8 @@ import numpy as np
 
 from checkers.kernels.claims import ClaimReader
 from checkers.kernels.columns import Columns, find_pairs
-from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Elections, Fates
+from checkers.kernels.elections import Elections
+from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Fates
 from checkers.kernels.findings import Finding
 from checkers.kernels.history import I64, INF_NS, OK_SOMEWHERE, PartitionHistory
 from checkers.kernels.lost_acked import REUSED

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from checkers.kernels.columns import Columns
 from checkers.kernels.coordinators import Coordinator, Deposed
-from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED
+from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED
 from checkers.kernels.history import I8, I64, INF_NS, Bools, is_word
 
 NEVER = 2**62

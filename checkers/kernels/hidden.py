@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from checkers.kernels.elections import EXCUSED, UNEXCUSED, Elections, Fates
+from checkers.kernels.elections import Elections
 from checkers.kernels.excuses import Excuses
+from checkers.kernels.fates import EXCUSED, UNEXCUSED, Fates
 from checkers.kernels.findings import Finding, joined
 from checkers.kernels.history import I64, INF_NS, INFO, Bools, PartitionHistory
 from checkers.kernels.linearizability import Options, check_history

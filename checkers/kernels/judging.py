@@ -9,9 +9,10 @@ import pyarrow as pa
 from checkers.anomalies import ANOMALIES
 from checkers.expectations import Case, Expectations, judge
 from checkers.kernels.claims import ClaimReader
-from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Elections, Fates
+from checkers.kernels.elections import Elections
 from checkers.kernels.evidence import Evidence, loss_sentence, sentence
 from checkers.kernels.excuses import Excuses, fates_of
+from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED, Fates
 from checkers.kernels.findings import Finding
 from checkers.kernels.hidden import HiddenFindings, unresolved
 from checkers.kernels.history import I8, I64, OK_AT, OK_SOMEWHERE, Bools

@@ -48,10 +48,11 @@ import pyarrow.compute as pc
 
 from checkers.anomalies import ANOMALIES
 from checkers.expectations import Case, judge
-from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Election, Elections
+from checkers.kernels.elections import Elections
 from checkers.kernels.evidence import Evidence, sentence
 from checkers.kernels.excuses import Excuses
 from checkers.kernels.facts import Facts
+from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED, Election
 from checkers.kernels.final_polls import epochs_of, records_of_final_polls
 from checkers.kernels.findings import Finding, finding
 from checkers.kernels.history import (

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.kernels.claims import ClaimReader
-from checkers.kernels.elections import Claims, Elections
+from checkers.kernels.elections import Elections
+from checkers.kernels.fates import Claims
 from checkers.kernels.history import PartitionHistory
 from tests.anomalies.runs import table
 

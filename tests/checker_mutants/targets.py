@@ -73,6 +73,7 @@ BESIDE_NAMES = {
     "divergence": ("test_replica_anomalies", "test_replicas_by_definition"),
     "replicas": ("test_replica_anomalies",),
     "elections": _OF_ELECTIONS,
+    "fates": _OF_ELECTIONS,
     "metadata_gaps": _OF_ELECTIONS,
     "unclean_elections": _OF_ELECTIONS,
     "replica_logs": ("test_logs_of_replicas", "test_claims_by_logs", *_OF_ELECTIONS),

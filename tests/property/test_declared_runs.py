@@ -11,9 +11,9 @@ import pytest
 
 from checkers.kernels import free_appends, real_time
 from checkers.kernels.compose import judge_run
-from checkers.kernels.elections import EXCUSED, UNEXCUSED, Fates
 from checkers.kernels.excuses import Excuses, fates_of
 from checkers.kernels.facts import Facts
+from checkers.kernels.fates import EXCUSED, UNEXCUSED, Fates
 from checkers.kernels.findings import Finding
 from checkers.kernels.history import PartitionHistory
 from checkers.kernels.real_time import NotAfter, not_after

@@ -8,8 +8,9 @@ import pytest
 
 from checkers.kernels import elections
 from checkers.kernels.claims import ClaimReader
-from checkers.kernels.elections import EXCUSED, UNEXCUSED, Claims, Elections, Fates
+from checkers.kernels.elections import Elections
 from checkers.kernels.excuses import Excuses
+from checkers.kernels.fates import EXCUSED, UNEXCUSED, Claims, Fates
 from checkers.kernels.metadata_gaps import MetadataGaps
 from checkers.kernels.replica_logs import Moment, Records, ReplicaLogs
 from checkers.kernels.replica_reports import Reports

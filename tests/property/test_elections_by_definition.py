@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Elections
+from checkers.kernels.elections import Elections
+from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED, Claims
 from checkers.kernels.history import INF_NS
 from checkers.kernels.replica_logs import ANY_EPOCH
 from tests.anomalies.runs import heard, replica, state, table
@@ -425,7 +426,7 @@ def test_some_random_logs_are_complete_and_some_states_are_missing() -> None:
 
 
 def test_of_two_fates_the_better_one_counts_and_of_equal_ones_the_first() -> None:
-    from checkers.kernels.elections import Fates
+    from checkers.kernels.fates import Fates
 
     outcomes = [UNEXCUSED, UNDECIDED, EXCUSED]
     first = [a for a in outcomes for _ in outcomes]

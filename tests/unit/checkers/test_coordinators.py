@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from checkers.kernels.coordinators import Coordinator, Deposed
-from checkers.kernels.elections import EXCUSED, UNEXCUSED
+from checkers.kernels.fates import EXCUSED, UNEXCUSED
 from harness.contracts.run_context import RunContext
 from harness.history.schema import COORDINATOR_STATES
 from tests.anomalies.runs import broker, fault, state, table

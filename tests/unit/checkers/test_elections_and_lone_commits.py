@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from checkers.kernels.compose import judge_run
-from checkers.kernels.elections import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Elections
+from checkers.kernels.elections import Elections
+from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED, Claims
 from checkers.kernels.history import INF_NS
 from checkers.kernels.replica_logs import ANY_EPOCH
 from harness.contracts.run_context import RunContext

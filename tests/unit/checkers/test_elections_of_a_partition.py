@@ -7,15 +7,8 @@ import numpy as np
 import pytest
 
 from checkers.kernels.compose import judge_run
-from checkers.kernels.elections import (
-    EXCUSED,
-    UNDECIDED,
-    UNEXCUSED,
-    Claims,
-    Election,
-    Elections,
-    Fates,
-)
+from checkers.kernels.elections import Elections
+from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Election, Fates
 from checkers.kernels.history import INF_NS
 from checkers.kernels.replica_logs import ANY_EPOCH
 from harness.contracts.verdict import Judgement

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from checkers.kernels.elections import Election
 from checkers.kernels.evidence import Evidence, duration, loss_sentence, seconds
+from checkers.kernels.fates import Election
 from checkers.kernels.findings import finding
 from tests.anomalies.runs import append, read
 from tests.property.brute_force import Call, operations_table

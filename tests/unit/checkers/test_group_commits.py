@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from checkers.kernels.coordinators import Coordinator, Deposed
-from checkers.kernels.elections import UNDECIDED, UNEXCUSED
+from checkers.kernels.fates import UNDECIDED, UNEXCUSED
 from checkers.kernels.group_commits import GroupJudge, Register, Report, register_of
 from harness.contracts.run_context import RunContext
 from tests.anomalies.runs import table

@@ -6,8 +6,9 @@ from typing import cast
 import numpy as np
 import pytest
 
-from checkers.kernels.elections import EXCUSED, UNEXCUSED, Election, Elections, Fates
+from checkers.kernels.elections import Elections
 from checkers.kernels.excuses import Excuses
+from checkers.kernels.fates import EXCUSED, UNEXCUSED, Election, Fates
 from checkers.kernels.findings import Finding, finding
 from checkers.kernels.hidden import HiddenFindings, invoked_before
 from checkers.kernels.history import I64, PartitionHistory, read_history

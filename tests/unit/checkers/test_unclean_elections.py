@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from checkers.kernels.elections import Election, Elections
+from checkers.kernels.elections import Elections
+from checkers.kernels.fates import Election
 from checkers.kernels.history import INF_NS
 from checkers.kernels.metadata_gaps import NOTHING_SHOWN, MetadataGaps
 from checkers.kernels.unclean_elections import NO_OBJECTION, Alone, Destroyed, Requested
