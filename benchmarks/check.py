@@ -10,7 +10,7 @@ Every history is measured in processes of its own, because the largest memory of
 of its life:
 
 - `read`, `arrays`, `kernel`: CPU seconds for reading each partition, turning it into arrays, and the log kernel;
-  partition by partition, so that only one is in memory;
+  partition by partition, so that only one is in memory; a partition that does not fit has none;
 - `judge_run`: CPU seconds of the whole judgement of tables in memory, validation included, and its ratio to
   `arrays` and `kernel` together. Larger histories do not fit into memory as tables and have none;
 - `here`: wall seconds for judging the files in one process (`laststand check --no-spark`); `spark`: wall seconds
@@ -37,7 +37,7 @@ import pyarrow as pa
 
 from benchmarks.stored_histories import History, write_history
 from checkers.java import find_java
-from checkers.jobs.check import HUGE_OPERATIONS, check_here, check_job, plan
+from checkers.jobs.check import check_here, check_job, plan
 from checkers.jobs.stored import CLIENT_TABLES, read_partition
 from checkers.kernels.compose import judge_run
 from checkers.kernels.history import read_history
@@ -190,10 +190,10 @@ def cpu_s(work: Callable[[], object], repeats: int) -> float:
 
 
 def measure_kernels(run: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Returns the sums over all partitions; partitions that must be cut are left out."""
+    """Returns the sums over all partitions; nothing if one does not fit into memory."""
     total = dict.fromkeys(("read_s", "arrays_s", "kernel_s"), 0.0)
     for task in _arguments_of(run)["tasks"]:
-        if task["operations"] > HUGE_OPERATIONS:
+        if task["operations"] > IN_MEMORY_MAX:
             return {}
         repeats = _repeats(arguments, task["operations"])
         total["read_s"] += cpu_s(lambda: read_partition(task), repeats)  # noqa: B023

@@ -56,8 +56,9 @@ Row = dict[str, Any]
 """What comes back for one partition: `run`, `judgement`, `acked_during`, and `disagreement`, a sentence on its
 final reads if they do not agree; or `run`, `history_error` and `place`."""
 
-HUGE_OPERATIONS = 20_000_000
-"""From here on a partition is cut: as a whole it would take some 2 GB of a task's memory."""
+HUGE_OPERATIONS = 10_000_000
+"""With more operations a partition is cut: as a whole it would take more than 4 GB of a task's memory if it is
+invalid. Cut it takes less than 1 GB, and two to three times as long (`benchmarks/README.md`)."""
 
 RUN_TABLES = ("faults", "violations")
 """Tables of the whole run that the composition reads."""
