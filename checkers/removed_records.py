@@ -439,8 +439,14 @@ def _ranges(operations: pd.DataFrame, records_read: pd.DataFrame) -> pd.DataFram
     is_range = (of_rows["step"] > 0).to_numpy()
     polls = polls[is_range & (has_rows | (is_ok & is_known & (polls["last"] >= surely)))]
     final = polls[polls["final"] & (polls["outcome"] == "ok")]
-    previous = final.groupby("process")["last"].shift(1, fill_value=NEVER_NS - 1)
-    followed = (previous + 1).reindex(polls.index, fill_value=NEVER_NS)
+    before, after = following(
+        final["process"].to_numpy(dtype="int64"),
+        np.ones(len(final), dtype=np.bool_),
+        final["invoked_ns"].to_numpy(dtype="int64"),
+        final["completed_ns"].fillna(NEVER_NS).to_numpy(dtype="int64"),
+    )
+    followed = pd.Series(final["last"].to_numpy()[before] + 1, index=final.index[after])
+    followed = followed.reindex(polls.index, fill_value=NEVER_NS)
     start = polls["surely"].where(polls["position"] >= 0, np.minimum(polls["surely"], followed))
     columns = ["op_index", "start", "last", "completed_ns", "surely"]
     ended_ns = polls["completed_ns"].fillna(NEVER_NS)
@@ -459,8 +465,7 @@ def _moved_past(polls: pd.DataFrame, last: I64) -> I64:
     )
     completed_ns = polls["completed_ns"].fillna(NEVER_NS).to_numpy(dtype="int64")
     counts = (polls["final"] & (polls["outcome"] == "ok")).to_numpy(dtype="bool")
-    order = np.argsort(process, kind="stable")
-    before, after = following(order, process, counts, invoked_ns, completed_ns)
+    before, after = following(process, counts, invoked_ns, completed_ns)
     # Where a poll was that has neither records nor a position is not known.
     is_known = (last[before] >= 0) | (position[before] >= 0)
     before, after = before[is_known], after[is_known]

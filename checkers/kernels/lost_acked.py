@@ -172,28 +172,34 @@ def passed_between_polls(history: PartitionHistory, operations: pa.Table) -> tup
     reach = np.where(history.poll_last >= 0, history.poll_last + 1, ABSENT)
     reach = np.maximum(reach, history.poll_position)
     counts = history.poll_final & history.poll_ok
-    order = np.lexsort((history.poll_op, process))
-    before, after = following(order, process, counts, history.poll_inv, history.poll_res)
+    before, after = following(process, counts, history.poll_inv, history.poll_res)
     start, stop = reach[before], history.poll_position[after]
     rows = (start >= 0) & (start < stop)
     return start[rows], stop[rows]
 
 
-def following(
-    order: I64, process: I64, counts: Bools, begin_ns: I64, end_ns: I64
-) -> tuple[I64, I64]:
+def following(process: I64, counts: Bools, begin_ns: I64, end_ns: I64) -> tuple[I64, I64]:
     """Returns the pairs of polls that one process made one after the other, if both count.
 
+    The clock alone shows the order. A poll that begins and ends together with another one is in no pair, because
+    which of them was first is not known.
+
     Args:
-        order: Positions of all polls, by process and then in order.
-        process: Who made each poll, by position.
+        process: Who made each poll.
         counts: Whether it counts.
         begin_ns: When it was invoked.
         end_ns: When it was completed.
+
+    Returns:
+        The positions of the earlier and of the later polls.
     """
+    order = np.lexsort((end_ns, begin_ns, process))
     before, after = order[:-1], order[1:]
-    follows = (process[before] == process[after]) & counts[before] & counts[after]
-    follows &= end_ns[before] <= begin_ns[after]
+    is_same = process[before] == process[after]
+    tied = is_same & (end_ns[before] == begin_ns[before]) & (end_ns[after] == begin_ns[before])
+    is_tied = np.append(tied, False) | np.append(False, tied)
+    follows = is_same & counts[before] & counts[after] & (end_ns[before] <= begin_ns[after])
+    follows &= ~is_tied[:-1] & ~is_tied[1:]
     return before[follows], after[follows]
 
 

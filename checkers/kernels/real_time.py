@@ -140,6 +140,11 @@ def not_before(
         pinned_place = np.concatenate((pinned_place, facts.copies_place))
     place = np.concatenate((facts.acked_place, pinned_place)) if len(pinned) else facts.acked_place
     append = np.concatenate((acked, pinned)) if len(pinned) else acked
+    # A read of the record proves its offset, whatever the acknowledgement is worth.
+    is_read = facts.seen[facts.acked_place] & (
+        facts.value[facts.acked_place] == history.append_op[acked]
+    )
+    is_read = np.append(is_read, np.ones(len(pinned), dtype=np.bool_))
     ends = np.flatnonzero(history.end_offset >= places.start)
     return (
         NotBefore(
@@ -147,7 +152,7 @@ def not_before(
             place=place,
             offset=places.offset(place),
             inv=history.append_inv[append],
-            weak=facts.append_weak[append],
+            weak=facts.append_weak[append] & ~is_read,
             rows=append,
             ops=history.append_op,
         ),

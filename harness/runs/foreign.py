@@ -146,7 +146,7 @@ _SENTENCES = {
         " {second}"
     ),
     "nonmonotonic-send": (
-        "op {first} was acknowledged at offset {offset}; the same transaction then sent op {second}, which is at"
+        "op {first} is at offset {offset}; the same transaction then sent op {second}, which is at"
         " offset {other}"
     ),
 }

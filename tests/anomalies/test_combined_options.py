@@ -91,6 +91,18 @@ def test_with_acks_1_another_record_of_an_append_is_not_the_acknowledged_one(
     assert (verdict.validity == Validity.VALID) == (acks == 1)
 
 
+@pytest.mark.parametrize("at_least_once", [True, False])
+@pytest.mark.parametrize("read_at", [5, 25])
+def test_nothing_lets_a_client_read_a_record_before_it_was_first_sent(
+    at_least_once: bool, read_at: int
+) -> None:
+    """The append with acks=1 begins at 20; the read shows its record where it was acknowledged."""
+    early = read(5, read_at, 0)
+    calls = [append(0, 0, at=20, acks=1), append(1, 1, at=50), early, *last_read(((0, 0), (1, 1)))]
+    verdict = judged(calls, at_least_once=at_least_once)
+    assert judgements(verdict) == ({"future-read": FORBIDDEN} if read_at < 20 else {})
+
+
 @pytest.mark.parametrize("option", ["at_least_once", "sparse_offsets", "compacted"])
 def test_a_log_with_some_options_is_not_cut(option: str) -> None:
     assert can_be_cut(RunContext())

@@ -6,7 +6,7 @@ of transactions. Offsets may have gaps, because the markers of transactions take
 
 The micro-operations of one operation happen in their order. Their common interval does not show that, so what
 contradicts it is added to the tables as such: a poll of a value that the operation sends afterwards, and two sends
-of a `txn` to one key whose offsets do not grow. A transactional producer is idempotent, so nothing reorders these;
+of a `txn` to one key whose offsets do not grow; reads show those that the response lacks. A transactional producer is idempotent, so nothing reorders these;
 without transactions, several requests in flight may be reordered.
 
 - `send` and `txn`: `[:send k v]` is an append; completed, it is `[:send k [offset v]]`, or still `[:send k v]` if
@@ -79,12 +79,12 @@ class _Inside:
         next_offset: Where its next poll of a key begins. This holds under `subscribe` too, unless partitions moved
             meanwhile.
         polled: The row and the offset of every record that it polled, by topic and value.
-        sent: The row of the send with the largest offset, and that offset, by topic.
+        sent: The rows of its sends, by topic.
     """
 
     next_offset: dict[Any, int] = field(default_factory=dict)
     polled: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
-    sent: dict[str, tuple[int, int]] = field(default_factory=dict)
+    sent: dict[str, list[int]] = field(default_factory=dict)
 
 
 class KafkaConversion:
@@ -178,6 +178,10 @@ class KafkaConversion:
                 operation.completion_line,
                 f"{shown(operation.result)} is no list of sends and polls",
             )
+        if operation.result is None and operation.outcome == OK and asked:
+            self._problems.add(
+                operation.completion_line, "it is ok, but has no value, so what it did is not known"
+            )
         if done is None or (asked is not None and not _same_shape(asked, done)):
             if done is not None:
                 self._problems.add(
@@ -193,6 +197,10 @@ class KafkaConversion:
                 self._send(operation, arguments, asked[at][1] if asked else None, inside)
             else:
                 self._poll(operation, arguments, inside)
+        if operation.function == "txn" and operation.outcome != FAIL and self._is_idempotent:
+            for topic, rows in inside.sent.items():
+                if len(rows) > 1:
+                    self._tables.sent_in_order(topic, rows)
         self._leave(operation, inside.next_offset)
 
     def _send(
@@ -226,21 +234,12 @@ class KafkaConversion:
             offset = None
         call, text = _call(operation, key), to_edn(value)
         row = self._tables.append(call, text, offset=offset, acks=self._acks, group=self._group)
-        if operation.outcome != OK:
-            return
-        against: dict[str, tuple[int, int]] = {}
-        if (call.topic, text) in inside.polled:
-            against["future-read"] = inside.polled[call.topic, text]
-        if offset is not None and operation.function == "txn" and self._is_idempotent:
-            before = inside.sent.get(call.topic)
-            if before is not None and before[1] >= offset:
-                against["nonmonotonic-send"] = before
-            else:
-                inside.sent[call.topic] = row, offset
-        for identifier, (first, at) in against.items():
+        inside.sent.setdefault(call.topic, []).append(row)
+        if operation.outcome == OK and (call.topic, text) in inside.polled:
+            first, at = inside.polled[call.topic, text]
             self._tables.contradict(
                 Contradiction(
-                    id=identifier,
+                    id="future-read",
                     topic=call.topic,
                     first=first,
                     second=row,
@@ -252,6 +251,11 @@ class KafkaConversion:
     def _poll(
         self, operation: RecordedOperation, arguments: tuple[Any, ...], inside: _Inside
     ) -> None:
+        if len(arguments) > 1:
+            self._problems.add(
+                operation.completion_line,
+                "a poll has one map from keys to records, and nothing else",
+            )
         polled = arguments[0] if arguments else None
         if polled is None:
             return

@@ -16,8 +16,23 @@ I64 = npt.NDArray[np.int64]
 BATCH_NAMES = pa.schema([("provisional", pa.int64()), ("batch", pa.large_string())])
 """The row of an append and the name of its batch, with the partition and the process."""
 
+
 NEVER_NS = 2**62
 """Later than the end of every operation."""
+
+
+def batch_numbers(names: pa.Table, count: int) -> I64:
+    """Returns a number for the batch of every operation, -1 if it is not known.
+
+    Args:
+        names: Rows of `BATCH_NAMES`.
+        count: How many operations there are.
+    """
+    numbers = np.full(count, -1, dtype=np.int64)
+    if names.num_rows:
+        encoded = names.column("batch").combine_chunks().dictionary_encode()
+        numbers[names.column("provisional").to_numpy()] = encoded.indices.to_numpy()
+    return numbers
 
 
 def with_batches(

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.errors import HistoryError
-from harness.history.foreign.log_batches import BATCH_NAMES, with_batches
+from harness.history.foreign.log_batches import BATCH_NAMES, batch_numbers, with_batches
 from harness.history.foreign.overlaps import without_order_in_pipelines
 from harness.history.parquet import in_order
 from harness.history.schema import END_OFFSETS_SEEN, OPERATIONS, RECORDS_READ, with_column
@@ -24,6 +24,8 @@ I64 = npt.NDArray[np.int64]
 
 CHUNK_ROWS = 50_000
 """Rows that wait as Python values: about 30 MB."""
+_NOWHERE = 2**62
+"""More than any offset."""
 TIME_NS_MAX = 2**60
 """Longest history: 36 years. The kernels would clip later times."""
 
@@ -161,6 +163,7 @@ class LogTables:
         self._first_final: dict[tuple[str, int], tuple[int, int]] = {}
         self._zero_ns = 0
         self._contradictions: list[Contradiction] = []
+        self._sent_in_order: list[tuple[str, tuple[int, ...]]] = []
 
     def append(
         self,
@@ -185,7 +188,15 @@ class LogTables:
             group: Which appends happen together: all of one operation have one number.
             batch: Which record batch carried it, unique among those of the process to the partition; empty if that
                 is not known.
+
+        Raises:
+            HistoryError: It has an offset although its producer requested no response (acks 0).
         """
+        if acks == 0 and offset is not None:
+            raise HistoryError(
+                f"{self._origin}, line {call.line}: with acks 0 no response tells the producer an offset; leave it"
+                " out, or state the acks that were requested"
+            )
         sequence = self._sequences.get(call.process, 0)
         self._sequences[call.process] = sequence + 1
         self._values.add((self._count, _joined(call, value)))
@@ -241,6 +252,10 @@ class LogTables:
         """Adds a contradiction between two rows."""
         self._contradictions.append(contradiction)
 
+    def sent_in_order(self, topic: str, rows: Sequence[int]) -> None:
+        """Adds the rows of appends to one partition that were sent one after the other and cannot be reordered."""
+        self._sent_in_order.append((topic, tuple(rows)))
+
     def _end(self, call: Call, end_offset: int, source: str) -> None:
         self._ends.add((self._count, call.topic, call.partition, end_offset, source, "", -1))
 
@@ -295,29 +310,33 @@ class LogTables:
         self._lines.append(np.array(self._new_lines, dtype=np.int64))
         self._new_lines.clear()
 
-    def finish(self, *, final_after_appends: bool, clock_error_ns: int = 0) -> LogHistory:
+    def finish(self, *, from_jepsen: bool, clock_error_ns: int = 0) -> LogHistory:
         """Returns the tables.
 
         Args:
-            final_after_appends: Whether final reads count only if they were invoked after every append. If not,
-                one before the end of an append to its partition is refused.
+            from_jepsen: Whether the history is Jepsen's. Then a process does one operation at a time, and final
+                reads count only if they were invoked after every append. If not, a producer may have several
+                appends in flight, and a final read before the end of an append to its partition is refused.
             clock_error_ns: Largest difference between two clocks; what it can explain is not refused.
 
         Raises:
             HistoryError: Two appends of one partition have the same value, a final read is before an append, or an
                 append begins after another one of its batch has ended.
         """
-        if not final_after_appends:
+        operations, batches = self._operations.table(), self._batches.table()
+        if not from_jepsen:
             self._refuse_early_final_reads(clock_error_ns)
+            numbers = batch_numbers(batches, self._count)
+            operations = without_order_in_pipelines(operations, numbers)
         self._flush_lines()
         lines = np.concatenate(self._lines)
-        operations = without_order_in_pipelines(self._operations.table())
         operations, reads = self._in_run_time(operations), self._reads.table()
         values = self._values.table()
         self._refuse_equal_values(values, lines)
         append, phantoms = self._appends_of(reads, values)
         operations = self._with_certain(operations, reads, append)
-        if final_after_appends and self._last_append_ns is not None:
+        self._find_reordered_sends(operations, reads, append)
+        if from_jepsen and self._last_append_ns is not None:
             last_append_ns = self._last_append_ns - self._zero_ns
             later = pc.greater(operations.column("invoked_ns"), pa.scalar(last_append_ns))
             operations = with_column(
@@ -332,7 +351,6 @@ class LogTables:
         value = append.copy()
         value[is_known] = number[append[is_known]]
         records = self._records(operations, reads, append, is_known, value, number)
-        batches = self._batches.table()
         operations = with_batches(operations, batches, number, lines, self._origin)
         operations = _renumbered(operations, number)
         ends = _renumbered(self._ends.table(), number)
@@ -436,6 +454,42 @@ class LogTables:
         operations = with_column(operations, "offset", offset)
         operations = with_column(operations, "error", error)
         return with_column(operations, "outcome", ended)
+
+    def _find_reordered_sends(self, operations: pa.Table, reads: pa.Table, append: I64) -> None:
+        """Adds the contradictions of appends whose offsets do not grow although they were sent in order.
+
+        The offset of one whose response lacks it is where polls that are `ok` returned its value, if all agree.
+        """
+        if not self._sent_in_order:
+            return
+        rows = np.unique([row for _, sent in self._sent_in_order for row in sent])
+        acked = _combined(operations.column("offset")).fill_null(-1).to_numpy()
+        is_ok = pc.equal(operations.column("outcome"), pa.scalar("ok")).to_numpy()
+        counts = is_ok[reads.column("op_index").to_numpy()] & np.isin(append, rows)
+        of_append, offset = append[counts], reads.column("offset").to_numpy()[counts]
+        lowest, highest = np.full(self._count, _NOWHERE), np.full(self._count, -1)
+        np.minimum.at(lowest, of_append, offset)
+        np.maximum.at(highest, of_append, offset)
+        read = np.where(lowest == highest, lowest, -1)
+        place = np.where(acked >= 0, acked, read)
+        for topic, sent in self._sent_in_order:
+            last = -1
+            for row in sent:
+                if place[row] < 0:
+                    continue
+                if last >= 0 and place[last] >= place[row]:
+                    self._contradictions.append(
+                        Contradiction(
+                            id="nonmonotonic-send",
+                            topic=topic,
+                            first=last,
+                            second=row,
+                            offset=int(place[last]),
+                            other=int(place[row]),
+                        )
+                    )
+                else:
+                    last = row
 
     def _records(
         self,

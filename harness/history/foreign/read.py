@@ -244,7 +244,7 @@ def _read_json_lines(source: Source, path: Path, model: str, stated: Stated) -> 
         workload=Workload.LOG,
         declaration=declaration,
         problems=Problems(),
-        log=tables.finish(final_after_appends=False, clock_error_ns=declaration.clock_error_ns),
+        log=tables.finish(from_jepsen=False, clock_error_ns=declaration.clock_error_ns),
     )
 
 
@@ -335,7 +335,7 @@ def _read_pairs(
         workload=Workload.LOG,
         declaration=declaration,
         problems=problems,
-        log=tables.finish(final_after_appends=True),
+        log=tables.finish(from_jepsen=True),
         not_clients=pairing.not_clients,
         silent=conversion.silent,
     )

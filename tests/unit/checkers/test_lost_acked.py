@@ -421,6 +421,31 @@ def test_a_consumer_passed_over_what_is_between_two_polls(
     assert passed_between_polls(history(calls), operations_table(calls))[0].tolist() == []
 
 
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        # The second one ends when the third one begins.
+        (((1, 2), (2, 3), (3, 4)), [(1, 2), (4, 6)]),
+        # In the table the third one stands before the second one, which certainly was before it.
+        (((1, 2), (2, 4), (2, 2)), [(1, 6)]),
+        # Which one of two was first is not known, nor what followed the first one.
+        (((1, 2), (2, 2), (2, 2)), []),
+        (((1, 1), (1, 1), (2, 3)), []),
+        (((1, 2), (2, 2), (2, 3)), [(1, 2), (4, 6)]),
+    ],
+)
+def test_only_the_clock_shows_which_poll_followed_another_one(
+    times: tuple[tuple[int, int], ...], expected: list[tuple[int, int]]
+) -> None:
+    polls = [read(5, 0, 7), read(6, 0, 8, 9, start=2), read(7, 0, start=6)]
+    calls = [
+        replace(poll, inv=begin, res=end, final=True)
+        for poll, (begin, end) in zip(polls, times, strict=True)
+    ]
+    start, stop = passed_between_polls(history(calls), operations_table(calls))
+    assert sorted(zip(start.tolist(), stop.tolist(), strict=True)) == expected
+
+
 def test_an_append_whose_offset_another_one_got_is_lost_without_final_reads_too() -> None:
     loss = losses([append(1, 0, at=1), append(2, 0, at=3)], "lost-acked-write")
     assert loss is not None

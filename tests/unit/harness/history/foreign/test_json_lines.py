@@ -624,3 +624,55 @@ def test_a_producer_with_several_appends_in_flight_may_have_sent_one_before_anot
     assert found(read(*lines, *other))[1] == ["nonmonotonic-send"]
     batch = [{**one, "invoked_ns": 20, "completed_ns": 30, "batch": 1} for one in more]
     assert "nonmonotonic-send" in found(read(*lines, *batch))[1]
+    # Without a batch nothing says that those that begin together were sent as one.
+    assert found(read(*lines, *[{**one, "batch": None} for one in batch]))[0] == "valid"
+
+
+def test_an_append_that_is_not_ok_shows_that_a_producer_has_several_in_flight(read):
+    lines = swapped((0, 10), (10, 20))
+    assert found(read(*lines))[1] == ["nonmonotonic-send"]
+    other = append("c", 5, completed_ns=15)
+    for outcome in ("fail", "info"):
+        assert found(read(*lines, {**other, "outcome": outcome})) == ("valid", ["reordered-send"])
+    # It began before the other one ended, and may have been sent before that.
+    late = {**lines[1], "outcome": "info", "offset": None}
+    again = append("c", 3, completed_ns=15, offset=2)
+    reads = poll([[0, "b"], [1, "a"], [2, "c"]], 110, final=True)
+    for end_ns in (20, None):
+        text = read(
+            lines[0], {**late, "completed_ns": end_ns}, again, latest(3, 100, final=True), reads
+        )
+        assert found(text)[0] == "valid"
+
+
+@pytest.mark.parametrize("first_ns", [150, 160])
+def test_which_of_two_final_polls_of_one_tick_came_first_is_not_known(read, first_ns):
+    """The cleaner removed offsets 1 and 3. The polls began at 0, 1 and 5; lines may be in any order."""
+    log = [
+        append(value, at, key=key, offset=offset)
+        for offset, (at, value, key) in enumerate(
+            [(0, "x", "j"), (10, "a", "k"), (20, "y", "m"), (30, "b", "k"), (40, "c", "k")]
+        )
+    ]
+    polls = [
+        poll([[0, "x"]], first_ns, end_offset=5, final=True),
+        poll([], 160, position=5, end_offset=5, final=True),
+        poll([[2, "y"], [4, "c"]], 160, position=1, end_offset=5, final=True),
+    ]
+    header = {**HEADER, "compacted": True}
+    text = read(header, *log, *[{**one, "completed_ns": 160} for one in polls])
+    assert found(text) == ("valid", [])
+    if first_ns < 160:
+        # A poll that skipped a record is wrong whatever the order was.
+        lacking = [polls[0], {**polls[2], "records": [[4, "c"]]}]
+        text = read(
+            header, *log, *[{**one, "completed_ns": 160 + n} for n, one in enumerate(lacking)]
+        )
+        assert found(text)[0] == "invalid"
+
+
+def test_an_offset_without_a_response_is_refused(read):
+    with pytest.raises(
+        HistoryError, match="line 2: with acks 0 no response tells the producer an offset"
+    ):
+        read(append("a", 0), append("b", 10, acks=0, offset=1))

@@ -493,7 +493,7 @@ def test_what_contradicts_the_order_inside_of_an_operation_is_named(read):
             ":x",
             0,
             2,
-            "op 1 was acknowledged at offset 2; the same transaction then sent op 2, which is at offset 0",
+            "op 1 is at offset 2; the same transaction then sent op 2, which is at offset 0",
         ),
     ]
     assert verdict.reasons[0].startswith("future-read in :x-0 (1): op 0 polled")
@@ -524,12 +524,41 @@ def test_a_transaction_does_not_reorder_what_it_sends(read, function, offsets, s
     assert str(verdict.validity) == validity
 
 
-@pytest.mark.parametrize(
-    ("first", "records"),
-    [("[:send :x 1]", "[[0 2] [1 1]]"), ("[:send :y [1 1]]", "[[0 2]]")],
-    ids=["without an offset", "of another key"],
-)
-def test_only_known_offsets_of_one_key_can_be_out_of_order(judged, first, records):
-    asked = first.replace("[1 1]", "1") + " [:send :x 2]"
-    text = done(asked, first + " [:send :x [0 2]]") + final(records)
+def test_only_offsets_of_one_key_can_be_out_of_order(judged):
+    text = done("[:send :y 1] [:send :x 2]", "[:send :y [1 1]] [:send :x [0 2]]") + final("[[0 2]]")
     assert "nonmonotonic-send" not in judged(text)[1]
+
+
+@pytest.mark.parametrize("kind", ["ok", "info"])
+@pytest.mark.parametrize(
+    ("first", "second"), [("1", "[0 2]"), ("[1 1]", "2"), ("1", "2"), ("[1 1]", "[0 2]")]
+)
+def test_reads_show_where_a_transaction_sent_what_has_no_offset(judged, kind, first, second):
+    text = done("[:send :x 1] [:send :x 2]", f"[:send :x {first}] [:send :x {second}]", kind)
+    assert "nonmonotonic-send" in judged(text + final("[[0 2] [1 1]]"))[1]
+    # Nobody read the first one, and without any read the transaction may not have happened.
+    unread = done("[:send :x 1] [:send :x 2]", "[:send :x 1] [:send :x 2]", kind)
+    assert "nonmonotonic-send" not in judged(unread + final("[[0 2]]"))[1]
+
+
+def test_a_read_of_another_offset_than_the_response_says_is_not_taken_for_the_order(judged):
+    text = done("[:send :x 1] [:send :x 2]", "[:send :x 1] [:send :x 2]")
+    twice = final("[[0 1] [1 2] [2 1]]")
+    assert judged(text + twice) == ("invalid", {"duplicate"})
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ("[[:poll {:x [[0 1]]} {:x [[0 99]]}]]", "a poll has one map from keys to records"),
+        ("nil", "it is ok, but has no value"),
+    ],
+)
+def test_a_poll_that_says_too_much_or_nothing_is_named(read, value, sentence):
+    text = sent(0, 1, "[0 1]") + (
+        "{:process 1 :type :invoke :f :poll :value [[:poll]]}\n"
+        f"{{:process 1 :type :ok :f :poll :value {value}}}\n"
+    )
+    verdict = judge_foreign(read(text + final("[[0 1]]"))).verdict
+    assert str(verdict.validity) == "unknown"
+    assert any(sentence in reason for reason in verdict.reasons)
