@@ -15,10 +15,12 @@ A live replica that copies cannot join the ISR until it has everything. So it do
 the ISR, and neither does one whose log was never recorded: fewer than min ISR others promise nothing. One that
 cuts off again what it copied in the same leader epoch does count.
 
-Nothing is claimed where that may be lawful: if the run ended too soon after healing, if clients did not try, if a
-disk was destroyed and its broker did not register again, if every replica that may lead registered after an
-unclean shutdown, and if a node ended by itself, which is a finding of its own. Nothing is known either of a run
-that does not record when it was healed and when it ended, like histories of other tools.
+Nothing is claimed where that may be lawful: if the run ended too soon after healing, if clients did not try, if
+they were refused for what they asked (a record larger than the setting allows) or by a min ISR that may be larger
+than the number of replicas, if a disk was destroyed and its broker did not register again, if every replica that
+may lead registered after an unclean shutdown, and if a node ended by itself, which is a finding of its own.
+Nothing is known either of a run that does not record when it was healed and when it ended, like histories of other
+tools.
 
 A controller that is missing shows in what it does not do: partitions stay without a leader, or brokers that cannot
 register serve no client.
@@ -53,6 +55,26 @@ _SERVED = {
     "poll": "poll returned a record",
 }
 """What clients do in the final phase, and what they need."""
+
+REFUSALS = {
+    10: "MESSAGE_TOO_LARGE",
+    18: "RECORD_LIST_TOO_LARGE",
+    21: "INVALID_REQUIRED_ACKS",
+    29: "TOPIC_AUTHORIZATION_FAILED",
+    31: "CLUSTER_AUTHORIZATION_FAILED",
+    32: "INVALID_TIMESTAMP",
+    35: "UNSUPPORTED_VERSION",
+    43: "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+    44: "POLICY_VIOLATION",
+    50: "INVALID_TRANSACTION_TIMEOUT",
+    53: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    76: "UNSUPPORTED_COMPRESSION_TYPE",
+    87: "INVALID_RECORD",
+}
+"""Errors of Kafka's protocol with which a system that works refuses a request for what it is."""
+
+NOT_ENOUGH_REPLICAS = 19
+"""The error for an append while the ISR has fewer than min ISR members."""
 
 _RECEIVES = frozenset({"replicate", "observed", "truncate"})
 """Why the log of a replica that does not lead changes."""
@@ -226,9 +248,10 @@ class _Partition:
     def _not_served(self) -> Standstill | None:
         operations = self._tables["operations"]
         columns = ["op_index", "kind", "invoked_ns", "completed_ns", "outcome", "record_count"]
-        rows = operations.filter(operations.column("final")).select(columns).to_pylist()
+        final = operations.filter(operations.column("final"))
+        rows = final.select([*columns, "error_code"]).to_pylist()
         for kind, what in _SERVED.items():
-            attempts = [row for row in rows if row["kind"] == kind]
+            attempts = [row for row in rows if row["kind"] == kind and not self._is_refused(row)]
             if self._were_in_vain(attempts):
                 shown = [row["op_index"] for row in attempts if self._ends_in_time(row)]
                 return Standstill(
@@ -238,6 +261,18 @@ class _Partition:
                     operations=(shown[0], *shown[-1:]),
                 )
         return None
+
+    def _is_refused(self, row: Row) -> bool:
+        """Returns whether a system that works refuses an operation for ever, because of a setting.
+
+        Brokers of releases that do not limit min ISR to the number of replicas (MIN-1) refuse every append if min
+        ISR is larger. The record has the limited value, so the set one may be larger if all replicas are needed.
+        """
+        state = self._states[-1]
+        needs_more = state["min_isr"] >= len(state["replicas"]) <= len(state["isr"])
+        return row["error_code"] in REFUSALS or (
+            needs_more and row["error_code"] == NOT_ENOUGH_REPLICAS
+        )
 
     def _ends_in_time(self, row: Row) -> bool:
         return row["completed_ns"] is None or row["completed_ns"] > self._begin_ns

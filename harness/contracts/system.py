@@ -553,7 +553,7 @@ class HasElectionTimeout(Protocol):
     """What a system may have besides: a promise to make progress while a majority is alive and connected."""
 
     def election_timeout_ms(self, timings: str, properties: Mapping[str, str]) -> float:
-        """Returns the longest time after which a node that failed is replaced, or a new election begins.
+        """Returns the longest time after which a failed node is replaced, or an election or a retry begins.
 
         Args:
             timings: The set of timeouts.

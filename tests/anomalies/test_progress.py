@@ -11,6 +11,7 @@ from checkers.kernels.progress import (
     BELOW_MIN_ISR,
     LEFT_OUT,
     NO_LEADER,
+    NOT_ENOUGH_REPLICAS,
     NOT_SERVED,
     PROGRESS,
 )
@@ -335,6 +336,10 @@ def test_leaders_that_come_and_go_are_no_progress_if_none_of_them_serves_a_clien
         ([final(0, "append", 105, 150), final(1, "append", 170, None)], ""),
         ([final(0, "append", 105, None, final=False)], ""),
         ([final(0, "append", 105, 139)], ""),
+        # Refused for what it is: too large, its timestamp, a policy. No leader, or a timeout, is another thing.
+        *(([final(0, "append", 105, 199, error_code=code)], "") for code in (10, 32, 44, 87)),
+        *(([final(0, "append", 105, 199, error_code=code)], NOT_SERVED) for code in (5, 7, 19, 20)),
+        ([final(0, "append", 105, 150, error_code=10), final(1, "append", 151, 199)], NOT_SERVED),
     ],
 )
 def test_clients_that_try_all_the_time_must_be_served(operations: Rows, expected: str) -> None:
@@ -343,3 +348,23 @@ def test_clients_that_try_all_the_time_must_be_served(operations: Rows, expected
     assert form(partition_states=GOOD, operations=operations, broker_states=brokers(*down)) == "", (
         "one replica of three promises nothing with min ISR 2"
     )
+
+
+@pytest.mark.parametrize(
+    ("replicas", "isr", "min_isr", "expected"),
+    [
+        ([1, 2, 3], [1, 2, 3], 3, ""),
+        ([1], [1], 1, ""),
+        # The set value is not larger than the recorded one.
+        ([1, 2, 3], [1, 2, 3], 2, NOT_SERVED),
+        ([1, 2, 3], [1, 2], 3, BELOW_MIN_ISR),
+    ],
+)
+def test_a_min_isr_above_the_number_of_replicas_may_refuse_every_append(
+    replicas: list[int], isr: list[int], min_isr: int, expected: str
+) -> None:
+    states = [at(50, 1, isr, replicas=replicas, min_isr=min_isr)]
+    refused = [final(0, "append", 105, 199, error_code=NOT_ENOUGH_REPLICAS)]
+    assert form(partition_states=states, operations=refused) == expected
+    unanswered = [final(0, "append", 105, 199)]
+    assert form(partition_states=states, operations=unanswered) == (expected or NOT_SERVED)

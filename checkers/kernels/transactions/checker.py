@@ -20,6 +20,7 @@ from checkers.anomalies import ANOMALIES
 from checkers.kernels.evidence import seconds
 from checkers.kernels.lawful_losses import may_lack_records
 from checkers.kernels.metadata_gaps import Shown, effective_min_isr
+from checkers.kernels.progress import PROGRESS
 from checkers.kernels.transactions.check import check_log_transactions
 from checkers.kernels.transactions.columns import Transaction, transactions_of
 from checkers.kernels.transactions.events import (
@@ -32,7 +33,7 @@ from checkers.kernels.transactions.events import (
 from checkers.kernels.transactions.isolation import KAFKA_READ_COMMITTED, KAFKA_READ_UNCOMMITTED
 from checkers.kernels.transactions.log_closing import MayRepeat
 from checkers.kernels.transactions.old_positions import OldPositions
-from checkers.kernels.transactions.standstill import standstill
+from checkers.kernels.transactions.standstill import standstill, stuck_partitions
 from checkers.kernels.vacuous_facts import clocks_hide_order
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import RunContext
@@ -68,11 +69,8 @@ class TransactionsChecker:
     name = "transactions"
     tables = (
         "transaction_events",
-        "partition_states",
-        "broker_states",
-        "faults",
-        "violations",
         COORDINATOR_STATES,
+        *PROGRESS.tables,
     )
     per_partition = False
 
@@ -95,6 +93,8 @@ class TransactionsChecker:
         elif context.log_start_offset or context.compacted:
             reason = MAY_BE_CLEANED if context.compacted else MAY_BE_REMOVED
             findings = tuple(_undecided(one, reason) for one in findings)
+        # No lost or removed record keeps a partition from being served.
+        findings = (*findings, *stuck_partitions(tables, context))
         return replace(report, findings=findings, coverage=report.coverage | _coverage(recorded))
 
 

@@ -5,22 +5,24 @@ commits, and consumers with `read_committed` read every partition to its end. If
 `stuck_after_ms` until the run ended, although clients tried all the time, the transactions are `stuck`. A
 coordinator that does not end a transaction keeps the last stable offset where it is, and nobody can read on.
 
-Nothing is claimed if a partition was without a leader or below min ISR in that time, because that may be why, and
-it is a finding of the checker `progress` if it is one.
+If a partition was without a leader or below min ISR in that time, that may be why, and only the partition can be
+stuck (`checkers/kernels/progress.py`). Nothing is claimed either if a producer was refused for what it asked.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from checkers.anomalies import ANOMALIES
 from checkers.expectations import Case, judge
 from checkers.kernels.evidence import duration, seconds
 from checkers.kernels.judging import expectations_of
 from checkers.kernels.metadata_gaps import effective_min_isr
-from checkers.kernels.progress import GAPS, MS, STUCK, may_be_stuck, patience_ns
+from checkers.kernels.progress import GAPS, MS, PROGRESS, REFUSALS, STUCK, may_be_stuck, patience_ns
 from checkers.kernels.transactions.events import Recorded
 from harness.contracts.checker import CheckerFinding
 from harness.contracts.run_context import RunContext
@@ -55,6 +57,8 @@ def standstill(
     if any(row["event"] == TransactionEvent.INITIALISED for row in events):
         return None
     refused = [row for row in events if row["event"] == TransactionEvent.NOT_INITIALISED]
+    if any(row["error_code"] in REFUSALS for row in refused):
+        return None
     late = [
         one
         for one in recorded
@@ -73,6 +77,33 @@ def standstill(
         else "the closing reads received no record"
     )
     return _finding(what, sorted(attempts, key=lambda row: row["at_ns"]), begin_ns, context)
+
+
+def stuck_partitions(
+    tables: Mapping[str, pa.Table], context: RunContext
+) -> tuple[CheckerFinding, ...]:
+    """Returns how partitions are stuck.
+
+    Args:
+        tables: Those of `PROGRESS.tables`, of the whole run.
+        context: What the run declares about itself.
+    """
+    if not may_be_stuck(context):
+        return ()
+    states = tables["partition_states"]
+    places = states.group_by(["topic", "partition"]).aggregate([]).to_pylist()
+    found: list[CheckerFinding] = []
+    for place in sorted(places, key=lambda row: (row["topic"], row["partition"])):
+        here = (pc.field("topic") == place["topic"]) & (pc.field("partition") == place["partition"])
+        of_partition = {
+            name: table.filter(here) if "topic" in table.column_names else table
+            for name, table in ((name, tables[name]) for name in PROGRESS.tables)
+        }
+        found += (
+            replace(one, sentence=f"{place['topic']}-{place['partition']}: {one.sentence}")
+            for one in PROGRESS.check(of_partition, context).findings
+        )
+    return tuple(found)
 
 
 def _are_served(states: Sequence[Row], begin_ns: int) -> bool:

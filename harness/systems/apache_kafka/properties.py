@@ -105,12 +105,16 @@ ELECTION_TIMEOUTS_MS: Mapping[str, str] = {
     "broker.session.timeout.ms": "9000",
     "controller.quorum.election.timeout.ms": "1000",
     "controller.quorum.fetch.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "2000",
+    "replica.fetch.backoff.ms": "1000",
+    "controller.quorum.election.backoff.max.ms": "1000",
+    "controller.quorum.retry.backoff.ms": "20",
 }
-"""After these a node that failed is replaced, or a new election begins; Kafka's defaults."""
+"""After these a failed node is replaced, a new election begins, or something is tried again; Kafka's defaults."""
 
 
 def election_timeout_ms(timings: str, given: Mapping[str, str]) -> float:
-    """Returns the longest timeout after which a node that failed is replaced, or a new election begins.
+    """Returns the longest of `ELECTION_TIMEOUTS_MS`.
 
     Args:
         timings: A key of `TIMINGS`.

@@ -147,12 +147,22 @@ class ReferenceSystem:
         refuse_impossible_values(properties)
 
     def election_timeout_ms(self, timings: str, properties: Mapping[str, str]) -> float:
-        """Returns the longest of the timeouts of sessions, elections and fetches of the quorum."""
+        """Returns the longest of the timeouts of sessions, elections and fetches of the quorum, and of pauses.
+
+        After a pause something is tried again: in short ones recovery does not notice them, and what sets a long
+        one must wait for it.
+        """
         found = configured(replace(_ANY_NODE, timings=TIMINGS[timings]), properties).timings
         return max(
             found.broker_session_timeout_ms,
             found.controller_quorum_election_timeout_ms,
             found.controller_quorum_fetch_timeout_ms,
+            found.broker_heartbeat_interval_ms,
+            found.replica_fetch_backoff_ms,
+            found.alter_partition_retry_ms,
+            found.controller_quorum_election_backoff_max_ms,
+            found.controller_quorum_retry_backoff_ms,
+            found.reconnect_backoff_max_ms,
         )
 
     def space(self, timings: str) -> Space:

@@ -12,6 +12,7 @@ from harness.contracts.checker import CheckerReport
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement
 from harness.history.schema import TABLES
+from tests.anomalies.runs import broker, replica
 
 S = 1_000_000_000
 CONTEXT = RunContext(
@@ -154,6 +155,13 @@ def checked(
     tables = {
         "transaction_events": rows,
         "partition_states": states,
+        "broker_states": [broker(number, number, "registered") for number in (1, 2, 3)],
+        "replica_states": [
+            {**replica(1, number, 1), "partition": partition}
+            for partition in (0, 1)
+            for number in (1, 2, 3)
+        ],
+        "operations": [],
         "faults": [],
         "violations": violations,
     }
@@ -168,6 +176,31 @@ def checked(
 
 def stuck(report: CheckerReport) -> list[Any]:
     return [one for one in report.findings if one.id == "stuck"]
+
+
+@pytest.mark.parametrize("more", [[], reads(20.5, 22, 24, 26, 28, 29.5)], ids=["idle", "trying"])
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"leader": -1}, "t-1: from 10.000 s until the run ended at 30.000 s there was no leader"),
+        (
+            {"isr": [1]},
+            "t-1: from 10.000 s until the run ended at 30.000 s the ISR [1] stayed below",
+        ),
+    ],
+)
+def test_a_partition_that_is_not_served_is_stuck_itself(
+    more: list[dict[str, Any]], values: dict[str, Any], words: str
+) -> None:
+    states = [state(), state(1, partition=1, **values)]
+    (found,) = stuck(checked(more, states))
+    assert found.judgement is Judgement.FORBIDDEN
+    assert found.sentence.startswith(words)
+    # What a cleaner removed, or an unclean election lost, does not keep a partition from being served.
+    for context in (replace(CONTEXT, compacted=True), replace(CONTEXT, min_isr=1)):
+        assert [one.judgement for one in stuck(checked(more, states, context))] == ["forbidden"]
+    assert not stuck(checked(more, [state(), state(21, partition=1, **values)]))
+    assert not stuck(checked(more, states, replace(CONTEXT, final_phase_complete=True)))
 
 
 TIMES = (20.5, 22, 24, 26, 28, 29.5)
@@ -195,12 +228,12 @@ def test_a_transactional_id_that_nobody_can_take_over_is_stuck() -> None:
     [
         ([*reads(*TIMES), record(2, 25)], {}),
         ([*takeovers(*TIMES), event(950, 27, "initialised", transactional_id="p")], {}),
+        ([{**one, "error_code": 50} for one in takeovers(*TIMES)], {}),
         (reads(20.5, 22, 29.5), {}),
         (reads(25), {}),
         ([*reads(*TIMES), *last_write("committed")], {}),
         (reads(*TIMES), {"states": [state(partition=number) for number in range(6)]}),
         (reads(*TIMES), {"states": (state(), state(21, leader=-1))}),
-        (reads(*TIMES), {"states": (state(isr=[1]),)}),
         (reads(*TIMES), {"context": replace(CONTEXT, final_phase_complete=True)}),
         (reads(*TIMES), {"context": replace(CONTEXT, stuck_after_ms=21_000)}),
         (reads(*TIMES), {"context": replace(CONTEXT, healed_ns=None)}),
@@ -215,12 +248,12 @@ def test_a_transactional_id_that_nobody_can_take_over_is_stuck() -> None:
     ids=[
         "a record came",
         "an id was taken over",
+        "refused for its timeout",
         "a pause",
         "too few attempts",
         "a transaction committed",
         "one attempt per partition",
         "no leader",
-        "below min ISR",
         "complete",
         "too short",
         "not known when healed",
