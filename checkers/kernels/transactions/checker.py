@@ -93,8 +93,9 @@ class TransactionsChecker:
         elif context.log_start_offset or context.compacted:
             reason = MAY_BE_CLEANED if context.compacted else MAY_BE_REMOVED
             findings = tuple(_undecided(one, reason) for one in findings)
-        # No lost or removed record keeps a partition from being served.
-        findings = (*findings, *stuck_partitions(tables, context))
+        if PROGRESS.name not in context.checkers:
+            # No lost or removed record keeps a partition from being served.
+            findings = (*findings, *stuck_partitions(tables, context))
         return replace(report, findings=findings, coverage=report.coverage | _coverage(recorded))
 
 
