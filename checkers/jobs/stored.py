@@ -44,14 +44,14 @@ CLIENT_TABLES = ("operations", "records_read", "end_offsets_seen")
 """What clients did and received in a partition; every row belongs to an operation."""
 
 UNUSED_COLUMNS: dict[str, frozenset[str]] = {
-    "operations": frozenset({"topic", "partition", "error_code", "node"}),
+    "operations": frozenset({"topic", "partition", "node"}),
     "records_read": frozenset({"topic", "partition"}),
     "end_offsets_seen": frozenset({"topic", "partition", "source"}),
     "replica_states": frozenset({"topic", "partition", "log_start_offset"}),
     "replica_batches": frozenset({"topic", "partition"}),
 }
-"""Columns that no built-in checker reads, skipped unless a third-party checker runs. Whether topic and partition
-are those of the file is checked without reading them (`harness.history.parquet`)."""
+"""Columns that no built-in checker of one partition reads, skipped unless a third-party checker runs. Whether
+topic and partition are those of the file is checked without reading them (`harness.history.parquet`)."""
 
 SHARED_TABLES = ("run_facts", "faults", "broker_states", "transaction_events")
 """Tables of the whole run, which are checked once."""
@@ -201,12 +201,12 @@ def read_tables_of(task: Task, names: Iterable[str]) -> dict[str, pa.Table]:
     Raises:
         HistoryError: A file is missing, truncated or not ours.
     """
-    has_third_party = not BUILT_IN.keys() >= set(task["context"]["checkers"])
+    reads_all = "topic" not in task or not BUILT_IN.keys() >= set(task["context"]["checkers"])
     parts: dict[str, list[pa.Table]] = {name: [] for name in names}
     for data in (*task["files"], *task["shared"]):
         file = file_of(data)
         if file.table in parts:
-            columns = None if has_third_party else wanted_columns(file.table)
+            columns = None if reads_all else wanted_columns(file.table)
             parts[file.table].append(read_file(file, columns))
     return {
         name: in_order(name, pa.concat_tables(tables))
@@ -238,7 +238,7 @@ def read_shared(directory: Path, name: str) -> pa.Table:
 
 
 def wanted_columns(table: str) -> list[str]:
-    """Returns the columns of a table that built-in checkers read."""
+    """Returns the columns of a table that built-in checkers of one partition read."""
     unused = UNUSED_COLUMNS.get(table, frozenset())
     return [name for name in TABLES[table].names if name not in unused]
 
