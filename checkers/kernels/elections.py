@@ -405,7 +405,7 @@ class Elections:
                     may_have=is_unsure,
                     read_ns=np.where(lacks & is_lost, INF_NS, event.at_ns),
                 ),
-                may_restore=event.may_restore and not self.logs.has_all_changes,
+                may_restore=event.may_restore,
             )
         # A record that is read after the other one was established is back.
         counts = True if until is None else lost.read_ns <= until.by_ns

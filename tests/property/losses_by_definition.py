@@ -3,8 +3,10 @@
 No election explains anything here, and no logs of replicas are recorded.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from checkers.kernels.history import INF_NS
 from checkers.kernels.lost_acked import BEYOND_END, NOWHERE, PASSED_OVER, REUSED, UNKNOWN
@@ -80,10 +82,17 @@ class Losses:
         )
 
     def _moved_over(self, poll: Call) -> range:
-        """Offsets between a final poll and the one before it of the same process, which is final too."""
-        before = [c for c in self.polls if c.process == poll.process and c.op < poll.op]
-        last = max(before, key=lambda call: call.op, default=None)
+        """Offsets between a final poll and the one before it of the same process, which is final too.
+
+        The clock shows which one that is; it shows nothing of polls that begin and end at one instant.
+        """
+        own = [c for c in self.polls if c.process == poll.process]
+        own.sort(key=lambda call: (call.inv, self._done(call.op), call.op))
+        last = next((c for c, after in pairwise(own) if after is poll), None)
         if last is None or not (last.final and poll.final) or poll.inv < self._done(last.op):
+            return range(0)
+        instants = Counter(c.inv for c in own if c.inv == self._done(c.op))
+        if any(instants[c.inv] > 1 and c.inv == self._done(c.op) for c in (last, poll)):
             return range(0)
         reached = [last.position, *(offset + 1 for offset, _ in last.records)]
         return range(max(reached), poll.position) if max(reached) >= 0 else range(0)

@@ -93,6 +93,10 @@ def test_what_a_leader_wrote_beyond_what_it_cut_it_wrote_once() -> None:
     assert list(wrong_verdicts(674641, 1)) == []
 
 
+def test_a_record_that_a_fault_destroyed_may_be_back_with_a_leader_that_may_have_had_it() -> None:
+    assert list(wrong_verdicts(1035320, 1)) == []
+
+
 def test_an_empty_log_may_be_what_a_fault_left_of_one_that_was_not_recorded() -> None:
     assert list(wrong_verdicts(68670, 1, GAPS)) == []
 
