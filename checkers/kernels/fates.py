@@ -256,8 +256,8 @@ class Suspects:
         Args:
             number: Its number.
             records: The records that it concerns.
-            may_restore: Whether the elected replica may have had what the leader before did not have, where the logs
-                do not show whether it had it.
+            may_restore: Whether the elected replica may have had what the leader before did not have, where the
+                logs do not show whether it had it.
         """
         rows = records.rows
         self._may_be_there[rows[records.may_have]] = True

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.kernels.claims import ClaimReader
+from checkers.kernels.columns import find_pairs
 from checkers.kernels.elections import Elections
 from checkers.kernels.facts import Facts
 from checkers.kernels.findings import Finding, finding
@@ -251,6 +252,7 @@ def check_losses(
     log_start_offset: int = 0,
     phase_complete: bool = True,
     ends_recorded: bool = True,
+    sent_again: bool = False,
     sent_twice: bool = False,
     clock_error_ns: int = 0,
     passed: tuple[I64, I64] = NO_RANGES,
@@ -265,6 +267,8 @@ def check_losses(
         log_start_offset: Nothing below it has to be there.
         phase_complete: Whether the run recorded that its final phase ended as planned.
         ends_recorded: Whether log ends were observed.
+        sent_again: Whether producers may have sent appends again. A record that was read at one offset is gone
+            then, even if the final reads show a copy of it at another one.
         sent_twice: See `final_log`.
         clock_error_ns: By how much two clocks of the run may differ; it only ever hides losses.
         passed: See `final_log`.
@@ -324,7 +328,7 @@ def check_losses(
         final,
         elections,
         log_start_offset,
-        sent_twice=sent_twice,
+        by_offset=sent_again or sent_twice,
         clock_error_ns=clock_error_ns,
     )
     findings += [_offset_reused(history, facts, reused, reused_by), regress]
@@ -479,14 +483,23 @@ def _visible_regress(
     elections: Elections,
     log_start_offset: int,
     *,
-    sent_twice: bool,
+    by_offset: bool,
     clock_error_ns: int,
 ) -> tuple[Finding, int]:
-    """Returns records that some poll returned and that are gone, and of how many more that is not known."""
+    """Returns records that some poll returned and that are gone, and of how many more that is not known.
+
+    Args:
+        history: One partition.
+        final: What the final reads showed.
+        elections: For the settled log end.
+        log_start_offset: Nothing below it has to be there.
+        by_offset: Whether a record is gone that the final reads show only at another offset.
+        clock_error_ns: Largest difference between two clocks of the run.
+    """
     append = history.record_append
     gone = history.record_trusted & (history.record_poll >= 0) & (append >= 0)
     gone &= history.record_offset >= log_start_offset
-    if sent_twice:
+    if by_offset:
         gone &= ~_is_shown(history)
     elif len(final.present):
         gone &= ~final.present[append]
@@ -516,14 +529,20 @@ def _visible_regress(
 
 def _is_shown(history: PartitionHistory) -> Bools:
     """Returns which records a final read returned with the same value at the same offset."""
+    append, offset = history.record_append, history.record_offset
     polls = history.poll_final & history.poll_ok
-    trusted = np.flatnonzero(history.record_trusted & (history.record_poll >= 0))
-    shown = trusted[polls[history.record_poll[trusted]]]
-    columns = (history.record_append, history.record_offset)
-    pairs = np.stack([np.append(column, column[shown]) for column in columns])
-    _, group = np.unique(pairs, axis=1, return_inverse=True)
-    group = group.ravel()
-    is_shown: Bools = np.isin(
-        group[: len(history.record_append)], group[len(history.record_append) :]
-    )
+    is_final = history.record_trusted & (history.record_poll >= 0) & (append >= 0)
+    is_final[is_final] = polls[history.record_poll[is_final]]
+    shown_at = np.full(len(history.append_op), ABSENT, dtype=np.int64)
+    shown_at[append[is_final]] = offset[is_final]
+    is_shown = np.zeros(len(append), dtype=np.bool_)
+    known = np.flatnonzero(append >= 0)
+    is_shown[known] = shown_at[append[known]] == offset[known]
+    # Of an append that the final reads show at several offsets, one was compared.
+    rest = known[~is_shown[known] & (shown_at[append[known]] >= 0)]
+    if len(rest):
+        moved = np.flatnonzero(is_final)
+        moved = moved[np.isin(append[moved], append[rest])]
+        order = moved[np.lexsort((offset[moved], append[moved]))]
+        _, is_shown[rest] = find_pairs(append[order], offset[order], append[rest], offset[rest])
     return is_shown

@@ -25,6 +25,7 @@ from tests.anomalies.runs_with_elections import (
     FIRST_TWO,
     FORBIDDEN,
     LEADER_OF_TWO,
+    UNDECIDED,
     judged,
     judgements,
 )
@@ -146,15 +147,18 @@ def test_an_election_does_not_excuse_what_the_leader_cut_from_its_own_log(is_cut
     assert judgements(verdict, "lost-acked-write") == {FORBIDDEN if is_cut else EXCUSED: 1}
 
 
-def test_a_follower_of_a_leader_that_cut_its_log_is_not_taken_to_have_what_was_cut() -> None:
-    """Op 1 is gone at 40. Broker 2 then copies another record of its offset, and broker 3 is elected lawfully."""
+@pytest.mark.parametrize("flagged", [True, False])
+def test_a_follower_may_have_copied_what_its_leader_cut_or_what_it_wrote_there_again(
+    flagged: bool,
+) -> None:
+    """Op 1 is gone at 40. Broker 2 copies a record of its offset then, is elected, and after it broker 3."""
     verdict = judged(
         [*FIRST_TWO, append(2, None, at=41, outcome="info"), *final_read(10, 0)],
         [
             state(1, 1, [1], epoch=0),
             state(10, 1, [1], epoch=1),
             state(50, 2, [2], epoch=2),
-            state(60, 3, [3], epoch=3, flagged=True),
+            state(60, 3, [3], epoch=3, flagged=flagged),
         ],
         replicas=[
             *LEADER_OF_TWO,
@@ -168,7 +172,7 @@ def test_a_follower_of_a_leader_that_cut_its_log_is_not_taken_to_have_what_was_c
             leads(61, 3, 1, hw=1, epoch=3, cause="role"),
         ],
     )
-    assert judgements(verdict, "lost-acked-write") == {FORBIDDEN: 1}
+    assert judgements(verdict, "lost-acked-write") == {UNDECIDED if flagged else FORBIDDEN: 1}
 
 
 def test_what_a_leader_wrote_again_after_it_cut_its_log_is_a_record_of_its_epoch() -> None:
@@ -435,6 +439,27 @@ def test_a_copy_that_a_deposed_leader_had_written_comes_back_when_it_is_elected(
     context = replace(CONTEXT, checkers=(*LOG_CHECKERS, SESSION_CHECKER))
     verdict = judge_run(run(calls, states=states, replicas=heard(logs, states)), context)
     assert judgements(verdict, "duplicate") == {judgement: 1}
+
+
+@pytest.mark.parametrize(
+    ("flagged", "has_stamps", "judgement"),
+    [(True, True, EXCUSED), (False, True, FORBIDDEN), (False, False, FORBIDDEN)],
+)
+def test_a_copy_that_was_read_and_is_gone_is_a_loss_although_another_copy_is_there(
+    flagged: bool, has_stamps: bool, judgement: Judgement
+) -> None:
+    """The first election gives up both records. Op 1 is sent again, read, and given up by the second one."""
+    copied = replace(read(5, 30, 1), epoch=1, stamps=(1,) if has_stamps else (-1,))
+    calls = [*FIRST_TWO, copied, *final_read(10, 0, 1)]
+    states = [
+        state(1, 1, [1], epoch=0),
+        state(20, 2, [2], epoch=1, flagged=True),
+        state(50, 3, [3], epoch=2, flagged=flagged),
+    ]
+    context = replace(CONTEXT, checkers=(*LOG_CHECKERS, SESSION_CHECKER))
+    verdict = judge_run(run(calls, states=states), context)
+    assert judgements(verdict, "visible-regress") == {judgement: 1}
+    assert (verdict.validity == Validity.INVALID) == (judgement == FORBIDDEN)
 
 
 # --- who may be elected uncleanly ---

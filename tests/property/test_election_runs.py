@@ -97,6 +97,10 @@ def test_a_record_that_a_fault_destroyed_may_be_back_with_a_leader_that_may_have
     assert list(wrong_verdicts(1035320, 1)) == []
 
 
+def test_a_copy_that_a_leader_cut_is_lost_although_later_copies_are_there() -> None:
+    assert list(wrong_verdicts(29096, 1, COPIES)) == []
+
+
 def test_an_empty_log_may_be_what_a_fault_left_of_one_that_was_not_recorded() -> None:
     assert list(wrong_verdicts(68670, 1, GAPS)) == []
 
