@@ -334,6 +334,54 @@ class ClaimReader:
         known = self._known(ops, offsets, values, last_shown=last_shown)
         return self._by_logs(known) if self._elections.logs else known.claims
 
+    def claims_of_copies(self, ops: I64, offsets: I64, values: I64) -> Claims:
+        """Returns what is known of records that reads show, each as a copy of its own.
+
+        What shows the same value at the same offset may be about another copy, so it says nothing about when this
+        one was established, unless its batch or the leader that returned it is the same.
+
+        Args:
+            ops: A poll that returned each of them.
+            offsets: Where.
+            values: Their values.
+        """
+        known = self._known(ops, offsets, values)
+        by_ns = self._copies_by_ns(ops, offsets, values)
+        claims = replace(known.claims, by_ns=by_ns, from_ns=np.minimum(known.claims.from_ns, by_ns))
+        known = replace(known, claims=claims)
+        return self._by_logs(known) if self._elections.logs else known.claims
+
+    def _copies_by_ns(self, ops: I64, offsets: I64, values: I64) -> I64:
+        """Returns when what was read of each copy was true at the latest, by the first read of it."""
+        reads, calls = self._reads, self._calls
+        row = calls.row_of(reads.op)
+        epoch = _at(calls.epoch, row, -1)
+        # A copy is known by its batch, else by the leader that returned it, else by one read alone.
+        no_batch, no_epoch = reads.stamp < 0, (reads.stamp < 0) & (epoch < 0)
+        copy = np.where(no_batch, epoch, reads.stamp)
+        copy = np.where(no_epoch, reads.op, copy)
+        order = np.lexsort((copy, no_epoch, no_batch, reads.offset, reads.value))
+        columns = (reads.value, reads.offset, no_batch, no_epoch, copy)
+        is_head = np.append(
+            True,
+            np.logical_or.reduce([column[order][1:] != column[order][:-1] for column in columns]),
+        )
+        first = np.minimum.reduceat(_at(calls.by_ns, row, INF_NS)[order], np.flatnonzero(is_head))
+        by_ns = np.empty(len(order), dtype=np.int64)
+        by_ns[order] = first[np.cumsum(is_head) - 1]
+        at, _ = find_pairs(reads.op, reads.offset, ops, offsets)
+        append = self._history.append_at(values)
+        # The leader that wrote the batch acknowledged it.
+        is_acked = (_at(self._history.append_status, append, -1) == OK_AT) & (
+            _at(self._history.append_acks, append, -1) == -1
+        )
+        is_acked &= _at(self._history.append_offset, append, ABSENT) == offsets
+        is_acked &= (reads.stamp[at] >= 0) & (
+            _at(self._history.append_epoch, append, -1) == reads.stamp[at]
+        )
+        acked_ns = np.where(is_acked, _at(self._history.append_res, append, INF_NS), INF_NS)
+        return np.minimum(by_ns[at], acked_ns)
+
     def _known(self, ops: I64, offsets: I64, values: I64, *, last_shown: bool = False) -> _Known:
         """Returns what the clients know of records."""
         calls, shown = self._calls, self._shown

@@ -128,7 +128,9 @@ class Excuses:
         found = np.zeros(len(values), dtype=np.bool_)
         read_by = self._reader.last_reads(values, offsets)
         rows = np.flatnonzero(read_by >= 0)
-        copies = self._reader.claims(read_by[rows], offsets[rows], values[rows])
+        if not len(rows):
+            return found
+        copies = self._reader.claims_of_copies(read_by[rows], offsets[rows], values[rows])
         found[rows] = (
             self._elections.fates(copies, written=self._reader.written).outcome > UNEXCUSED
         )

@@ -97,6 +97,11 @@ def test_a_record_that_a_fault_destroyed_may_be_back_with_a_leader_that_may_have
     assert list(wrong_verdicts(1035320, 1)) == []
 
 
+@pytest.mark.parametrize("seed", [30026, 33113])
+def test_an_early_read_of_one_copy_does_not_show_when_another_was_established(seed: int) -> None:
+    assert list(wrong_verdicts(seed, 1, COPIES)) == []
+
+
 def test_a_copy_that_a_leader_cut_is_lost_although_later_copies_are_there() -> None:
     assert list(wrong_verdicts(29096, 1, COPIES)) == []
 
