@@ -288,10 +288,18 @@ class Elections:
         may_excuse = any(e.may_excuse_any for e in self.elections)
         return bool(self._gaps) or may_excuse or self._compares_many_clocks
 
-    def may_excuse_since(self, from_ns: I64) -> Bools:
-        """Returns since which moments there may have been an election that excuses what it lost."""
-        last_ns = max((e.at_ns for e in self.elections if e.may_excuse_any), default=-INF_NS)
-        is_later: Bools = from_ns <= last_ns + self._clock_error_ns
+    def may_excuse_since(self, from_ns: I64, epochs: I64) -> Bools:
+        """Returns which appends an election may have given up that excuses what it lost.
+
+        Args:
+            from_ns: When each was invoked.
+            epochs: The leader epoch of the response, -1 if it is not known. A leader that was deposed without
+                knowing it acknowledged what an election before had given up.
+        """
+        excusing = [e for e in self.elections if e.may_excuse_any]
+        last_ns = max((e.at_ns for e in excusing), default=-INF_NS)
+        last_epoch = max((e.leader_epoch for e in excusing), default=-1)
+        is_later: Bools = (from_ns <= last_ns + self._clock_error_ns) | (epochs < last_epoch)
         return is_later | bool(self._gaps)
 
     @property

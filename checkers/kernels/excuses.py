@@ -208,8 +208,9 @@ class Excuses:
             append = self._history.append_at(ops)
             known = np.flatnonzero(append >= 0)
             rows = known[self._history.append_status[append[known]] == OK_SOMEWHERE]
-            invoked_ns = self._history.append_inv[append[rows]]
-            found[rows] = self._elections.may_excuse_since(invoked_ns)
+            found[rows] = self._elections.may_excuse_since(
+                self._history.append_inv[append[rows]], self._history.append_epoch[append[rows]]
+            )
         return found
 
     def _losses(self, finding: Finding) -> Fates:

@@ -42,6 +42,7 @@ def test_a_run_states_what_it_reached(tmp_path: Path) -> None:
     assert plain["trace_hash"] == data["trace_hash"]
 
 
+@pytest.mark.long
 def test_a_swarm_counts_what_its_runs_reached(tmp_path: Path) -> None:
     file, where = write(tmp_path / "mine.toml", TEXT), ("--results", tmp_path / "runs")
     command = ("swarm", file, "--seeds", 5, "--jobs", 1, "--no-spark", *where)

@@ -64,6 +64,7 @@ def test_the_built_in_plan_is_printed_and_can_be_run(
     assert again.data["plan"].strip() == printed.out.strip()
 
 
+@pytest.mark.long
 def test_a_failing_run_is_replayed_stored_and_run_again_in_the_next_night(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -165,6 +165,7 @@ def test_an_interrupted_campaign_prints_what_was_done_and_a_command_that_continu
     assert rows[:12] == rows_of(whole)
 
 
+@pytest.mark.long
 def test_an_interrupted_search_for_defects_ends_like_other_campaigns_and_continues(
     tmp_path: Path,
 ) -> None:

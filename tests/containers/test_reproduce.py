@@ -78,6 +78,7 @@ def test_containers_show_the_golden_trace(
     )
 
 
+@pytest.mark.long
 def test_a_simulated_finding_is_confirmed_in_containers(
     engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,8 +1,10 @@
 """What a module does, without what only people read. Imports nothing of the project."""
 
 import ast
+from functools import cache
 
 
+@cache
 def meaning_of(text: str) -> str:
     """Returns what a module does, as text without comments, docstrings, layout and sentences for people."""
     tree = ast.parse(text)

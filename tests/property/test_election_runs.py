@@ -48,7 +48,7 @@ def test_no_loss_is_judged_wrong_if_appends_are_sent_again(part: int) -> None:
     assert list(wrong_verdicts(part * RUNS // 4, RUNS // 4, COPIES)) == []
 
 
-@pytest.mark.parametrize("seed", [37, 991])
+@pytest.mark.parametrize("seed", [37, 991, 39794])
 def test_what_was_acknowledged_without_an_offset_need_not_be_the_copy_that_was_read(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def _run(plan: CampaignPlan, directory: Path, spark: SparkOptions) -> dict[str, 
     return run_campaign(plan, directory, Workers(jobs=2, spark=spark), progress)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_campaign_on_spark_and_a_local_one_have_the_same_rows(tmp_path: Path) -> None:
     """On Spark it is also interrupted: half of its rows are removed, and it runs again."""

@@ -12,6 +12,7 @@ from tests.unit.harness.campaigns.made_up_nights import BROKEN
 from tests.unit.harness.campaigns.test_night_tables import RUNS, row, store
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark_and_the_stored_numbers_agree(spark: Any, tmp_path: Path) -> None:
     root = tmp_path / "campaign tables"

@@ -39,7 +39,10 @@ pytestmark = [pytest.mark.wire, pytest.mark.timeout(LIMIT_S * 5)]
 @pytest.mark.parametrize(
     "is_clean", [True, pytest.param(False, marks=pytest.mark.long)], ids=["clean-stop", "killed"]
 )
-@pytest.mark.parametrize(("first", "second"), [("reference", "kafka"), ("kafka", "reference")])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [pytest.param("reference", "kafka", marks=pytest.mark.long), ("kafka", "reference")],
+)
 def test_log_directories_move_to_the_other_system_and_back(
     first: str, second: str, is_clean: bool, nodes: int, tmp_path: Path
 ) -> None:
@@ -91,7 +94,7 @@ def end(cluster: LocalCluster, is_clean: bool) -> None:
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [("reference", "kafka"), ("kafka", "reference")],
+    [("reference", "kafka"), pytest.param("kafka", "reference", marks=pytest.mark.long)],
     ids=["from-reference", "from-kafka"],
 )
 @pytest.mark.xdist_group("containers")

@@ -44,6 +44,7 @@ def file_of(cluster: LocalCluster, node: str, pattern: str) -> list[Path]:
     return sorted(cluster.nodes[node].directory.rglob(pattern))
 
 
+@pytest.mark.long
 def test_the_files_of_a_stopped_cluster_are_read(tmp_path: Path) -> None:
     cluster = create_cluster(tmp_path / "nodes", "reference", 1)
     tools = tools_for(cluster)

@@ -99,6 +99,7 @@ def test_faults_wait_for_messages_marks_and_fsyncs(tmp_path: Path) -> None:
         assert "event_ns" in rows[name]["evidence"], (name, rows[name])
 
 
+@pytest.mark.long
 def test_apache_kafka_has_a_proxy_as_its_fault_point(tmp_path: Path) -> None:
     kafka_or_skip(KAFKA)
     rows = run(

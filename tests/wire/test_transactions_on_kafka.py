@@ -20,7 +20,7 @@ VERSION = "4.0.2"
 OF_READ_COMMITTED = ("G1a", "aborted-record-visible", "precommitted-read", "torn-transaction")
 
 
-@pytest.mark.parametrize("client", ["confluent", "native"])
+@pytest.mark.parametrize("client", ["confluent", pytest.param("native", marks=pytest.mark.long)])
 def test_transactions_survive_a_kill_of_a_broker(client: str, tmp_path: Path) -> None:
     kafka_or_skip(VERSION)
     experiment = Experiment(

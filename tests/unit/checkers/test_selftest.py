@@ -58,6 +58,7 @@ def idempotent_run() -> tuple[dict, RunContext]:
     return _run("one-isolated-follower.toml", 3, enable_idempotence=True, records_per_batch_max=3)
 
 
+@pytest.mark.long
 def test_what_a_broken_level_hides_is_not_planted() -> None:
     tables, context = _run("power-cuts.toml", 2)
     results = {result.anomaly: result for result in self_test(tables, context)}
@@ -67,6 +68,7 @@ def test_what_a_broken_level_hides_is_not_planted() -> None:
     assert Outcome.MISSED not in {result.outcome for result in results.values()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "seed", "duration_ms"),
     [("all-faults.toml", 3, None), ("power-cuts.toml", 3, 20_000), ("transactions.toml", 1, None)],
@@ -78,6 +80,7 @@ def test_what_a_run_may_lose_hides_no_plant(name: str, seed: int, duration_ms: i
     assert sum(one.outcome == Outcome.FOUND for one in results) > 10
 
 
+@pytest.mark.long
 def test_a_broken_checker_is_noticed_beside_what_the_run_may_lose(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -87,6 +90,7 @@ def test_a_broken_checker_is_noticed_beside_what_the_run_may_lose(
     assert missed == ["torn-fetch"]
 
 
+@pytest.mark.long
 def test_a_loss_that_is_excused_everywhere_is_not_planted_and_says_so(
     run: tuple[dict, RunContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def run(job: str, seed: int, disabled_rules: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_defect_is_new_in_its_night_and_resolved_after_it(tmp_path: Path) -> None:
     known_file = tmp_path / "known-failures.toml"

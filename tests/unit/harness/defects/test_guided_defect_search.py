@@ -114,6 +114,7 @@ def test_the_number_of_workers_changes_nothing(tmp_path: Path, members: int, siz
     assert counts(run(tmp_path / "one")) == counts(run(tmp_path / "more", members, size))
 
 
+@pytest.mark.long
 def test_an_interrupted_search_is_continued_with_the_same_mutants(tmp_path: Path) -> None:
     whole = counts(run(tmp_path / "whole"))
     lines = (tmp_path / "whole" / ROWS_FILE).read_bytes().splitlines(keepends=True)
