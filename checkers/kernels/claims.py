@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.columns import find_pairs
+from checkers.kernels.columns import Columns, find_pairs
 from checkers.kernels.elections import Elections
 from checkers.kernels.fates import Claims, Written
 from checkers.kernels.history import (
@@ -89,7 +89,7 @@ class _Calls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Reads:
+class _Reads(Columns):
     """Records that reads returned and whose payload can be trusted, ascending by operation and offset."""
 
     op: I64
@@ -347,40 +347,49 @@ class ClaimReader:
         """
         known = self._known(ops, offsets, values)
         by_ns = self._copies_by_ns(ops, offsets, values)
-        claims = replace(known.claims, by_ns=by_ns, from_ns=np.minimum(known.claims.from_ns, by_ns))
-        known = replace(known, claims=claims)
+        is_acked = self.are_acked_copies(ops, offsets, values)
+        append = np.where(is_acked, self._history.append_at(values), -1)
+        by_ns = np.minimum(by_ns, _at(self._history.append_res, append, INF_NS))
+        from_ns = np.minimum(known.claims.from_ns, by_ns)
+        known = replace(known, claims=replace(known.claims, from_ns=from_ns, by_ns=by_ns))
         return self._by_logs(known) if self._elections.logs else known.claims
+
+    def are_acked_copies(self, ops: I64, offsets: I64, values: I64) -> Bools:
+        """Returns which records that polls returned are those that were acknowledged, as their batches show.
+
+        The leader that wrote the batch acknowledged it there, with acks=all.
+
+        Args:
+            ops: A poll that returned each of them.
+            offsets: Where.
+            values: Their values.
+        """
+        history, stamp = self._history, self.stamps(ops, offsets)
+        append = history.append_at(values)
+        is_acked: Bools = (_at(history.append_status, append, -1) == OK_AT) & (stamp >= 0)
+        is_acked &= _at(history.append_offset, append, ABSENT) == offsets
+        is_acked &= _at(history.append_acks, append, 1) == -1
+        is_acked &= _at(history.append_epoch, append, -1) == stamp
+        return is_acked
 
     def _copies_by_ns(self, ops: I64, offsets: I64, values: I64) -> I64:
         """Returns when what was read of each copy was true at the latest, by the first read of it."""
         reads, calls = self._reads, self._calls
+        reads = reads.take(np.isin(reads.value, values))
         row = calls.row_of(reads.op)
         epoch = _at(calls.epoch, row, -1)
         # A copy is known by its batch, else by the leader that returned it, else by one read alone.
-        no_batch, no_epoch = reads.stamp < 0, (reads.stamp < 0) & (epoch < 0)
-        copy = np.where(no_batch, epoch, reads.stamp)
-        copy = np.where(no_epoch, reads.op, copy)
-        order = np.lexsort((copy, no_epoch, no_batch, reads.offset, reads.value))
-        columns = (reads.value, reads.offset, no_batch, no_epoch, copy)
-        is_head = np.append(
-            True,
-            np.logical_or.reduce([column[order][1:] != column[order][:-1] for column in columns]),
-        )
+        no_batch = reads.stamp < 0
+        is_alone = no_batch & (epoch < 0)
+        copy = np.where(is_alone, reads.op, np.where(no_batch, epoch, reads.stamp))
+        columns = (copy, is_alone, no_batch, reads.offset, reads.value)
+        order = np.lexsort(columns)
+        changes = [column[order][1:] != column[order][:-1] for column in columns]
+        is_head = np.append(True, np.logical_or.reduce(changes))
         first = np.minimum.reduceat(_at(calls.by_ns, row, INF_NS)[order], np.flatnonzero(is_head))
         by_ns = np.empty(len(order), dtype=np.int64)
         by_ns[order] = first[np.cumsum(is_head) - 1]
-        at, _ = find_pairs(reads.op, reads.offset, ops, offsets)
-        append = self._history.append_at(values)
-        # The leader that wrote the batch acknowledged it.
-        is_acked = (_at(self._history.append_status, append, -1) == OK_AT) & (
-            _at(self._history.append_acks, append, -1) == -1
-        )
-        is_acked &= _at(self._history.append_offset, append, ABSENT) == offsets
-        is_acked &= (reads.stamp[at] >= 0) & (
-            _at(self._history.append_epoch, append, -1) == reads.stamp[at]
-        )
-        acked_ns = np.where(is_acked, _at(self._history.append_res, append, INF_NS), INF_NS)
-        return np.minimum(by_ns[at], acked_ns)
+        return by_ns[find_pairs(reads.op, reads.offset, ops, offsets)[0]]
 
     def _known(self, ops: I64, offsets: I64, values: I64, *, last_shown: bool = False) -> _Known:
         """Returns what the clients know of records."""
@@ -406,7 +415,7 @@ class ClaimReader:
         shown_epoch = _at(shown.last_epoch if last_shown else shown.first_epoch, at, -1)
         if self.sent_again:
             # What another operation read there may be another record of the same append.
-            stamp = self._own_stamp(ops, offsets)
+            stamp = self.stamps(ops, offsets)
             shown_epoch = shown_epoch if last_shown else _at(calls.epoch, row, -1)
         hint = _at(self._history.append_epoch, append, -1)
         low_epoch = hint
@@ -438,7 +447,7 @@ class ClaimReader:
             ),
         )
 
-    def _own_stamp(self, ops: I64, offsets: I64) -> I64:
+    def stamps(self, ops: I64, offsets: I64) -> I64:
         """Returns the epoch in which each operation read a record at an offset, -1 for none."""
         if not len(self._reads.op):
             return np.full(len(ops), -1, dtype=np.int64)

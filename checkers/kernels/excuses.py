@@ -22,7 +22,7 @@ from checkers.kernels.columns import Columns, find_pairs
 from checkers.kernels.elections import Elections
 from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Fates
 from checkers.kernels.findings import Finding
-from checkers.kernels.history import I64, INF_NS, OK_SOMEWHERE, PartitionHistory
+from checkers.kernels.history import I8, I64, INF_NS, OK_SOMEWHERE, PartitionHistory
 from checkers.kernels.lost_acked import REUSED
 from checkers.kernels.ranks import rank_of
 from checkers.kernels.replica_logs import ANY_EPOCH
@@ -118,22 +118,38 @@ class Excuses:
         is_unsure = self._reader.are_replaced_at_shared(values, offsets)
         outcome = np.where(is_unsure, np.maximum(fates.outcome, UNDECIDED), fates.outcome)
         if self._reader.sent_again:
-            rows = np.flatnonzero(outcome == UNEXCUSED)
-            rows = rows[self._was_perhaps_a_copy(values[rows], offsets[rows])]
-            outcome[rows] = UNDECIDED
+            outcome = self._with_copies(claims, outcome, offsets, values)
         return replace(fates, outcome=outcome)
 
-    def _was_perhaps_a_copy(self, values: I64, offsets: I64) -> Any:
-        """Returns of which lost records a read may show a later copy at the same offset, lost with an excuse."""
-        found = np.zeros(len(values), dtype=np.bool_)
+    def _with_copies(self, claims: Claims, outcome: I8, offsets: I64, values: I64) -> I8:
+        """Returns the outcomes if the newest batch that a read shows at the offset may be another copy.
+
+        Both copies are gone. If only one of them was lost with an excuse, it is not known which one clients were
+        promised, unless the batch shows that the copy that was read is another one.
+
+        Args:
+            claims: What is known of the lost records.
+            outcome: What elections mean for them.
+            offsets: Where they were.
+            values: Their values.
+        """
         read_by = self._reader.last_reads(values, offsets)
         rows = np.flatnonzero(read_by >= 0)
         if not len(rows):
-            return found
-        copies = self._reader.claims_of_copies(read_by[rows], offsets[rows], values[rows])
-        found[rows] = (
-            self._elections.fates(copies, written=self._reader.written).outcome > UNEXCUSED
-        )
+            return outcome
+        ops, offset, value = read_by[rows], offsets[rows], values[rows]
+        copies = self._reader.claims_of_copies(ops, offset, value)
+        of_copy = self._elections.fates(copies, written=self._reader.written).outcome
+        stamp = self._reader.stamps(ops, offset)
+        low, high = claims.low_epoch[rows], claims.high_epoch[rows]
+        is_same = self._reader.are_acked_copies(ops, offset, value)
+        is_same |= (stamp >= 0) & (low == stamp) & (high == stamp)
+        is_other = (stamp >= 0) & ((stamp < low) | (stamp > high))
+        first = outcome[rows]
+        both = np.where(first == of_copy, first, UNDECIDED)
+        both = np.where(is_other & (of_copy == UNEXCUSED), UNEXCUSED, both)
+        found = outcome.copy()
+        found[rows] = np.where(is_same & (first > UNEXCUSED), first, both)
         return found
 
     def unplaced(self, appends: I64) -> I64:

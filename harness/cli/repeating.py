@@ -25,6 +25,8 @@ def repeat_elsewhere(
     original: Path,
     experiment: "Experiment",
     seed: int,
+    *,
+    finding: str = "",
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Runs a stored schedule where the command line names, and counts how often its finding was reproduced.
 
@@ -34,6 +36,7 @@ def repeat_elsewhere(
         original: The run to repeat.
         experiment: Its experiment, with the schedule as data.
         seed: Its seed.
+        finding: What counts as reproduced, as `finding_of` names it; empty for what the verdict names first.
 
     Returns:
         JSON-compatible data with the `result`, and the summaries of the runs. If the other world or system cannot
@@ -46,7 +49,7 @@ def repeat_elsewhere(
     from harness.runs.record import check_world
 
     spark = spark_for(options, store)
-    finding = finding_of(read_json(RunFiles(original).run))
+    finding = finding or finding_of(read_json(RunFiles(original).run))
     data: dict[str, Any] = {
         "replay_of": store.run_id(original),
         "of": _place(experiment),

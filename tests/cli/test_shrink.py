@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harness import exit_codes
 from harness.cli.main import main
 from results.store import read_json, write_json
 from tests.cli.cli_helpers import Outcome, call, refused, write
@@ -107,6 +108,34 @@ def test_a_whole_search_gives_the_same_run_with_any_number_of_jobs(
         "isolate",
         "power",
     ]
+
+
+@pytest.mark.parametrize("is_json", [True, False])
+def test_an_interruption_in_the_other_world_shows_what_the_search_found(
+    capsys: pytest.CaptureFixture[str],
+    losing: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_json: bool,
+) -> None:
+    findings = []
+
+    def interrupted(*_: object, finding: str) -> None:
+        findings.append(finding)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("harness.cli.commands.shrink.repeat_elsewhere", interrupted)
+    outcome = shrunk(
+        capsys, losing, tmp_path / "runs", "--max-runs", 5, "--jobs", 1, "--on", "local",
+        *(["--json"] if is_json else []),
+    )  # fmt: skip
+    assert outcome.code == exit_codes.FAILURE
+    assert findings == ["lost-acked-write"]
+    if is_json:
+        assert "elsewhere" not in outcome.data
+        assert Path(outcome.data["report"]).is_file()
+    else:
+        assert "again: laststand run" in outcome.out
 
 
 def test_a_scenario_is_refused(

@@ -97,6 +97,10 @@ def test_a_record_that_a_fault_destroyed_may_be_back_with_a_leader_that_may_have
     assert list(wrong_verdicts(1035320, 1)) == []
 
 
+def test_an_excuse_for_the_acknowledged_record_is_none_for_a_copy_that_was_read() -> None:
+    assert list(wrong_verdicts(46498, 1, COPIES)) == []
+
+
 @pytest.mark.parametrize("seed", [30026, 33113])
 def test_an_early_read_of_one_copy_does_not_show_when_another_was_established(seed: int) -> None:
     assert list(wrong_verdicts(seed, 1, COPIES)) == []

@@ -115,7 +115,11 @@ def shrink(options: argparse.Namespace) -> int:
         directory = store_shrunk(shrunk, store, now=datetime.now(UTC))
         store.publish(directory)
     data = load_shrunk(directory)
-    elsewhere = _elsewhere(options, store, directory, shrunk, limits)
+    was_interrupted, elsewhere = shrunk.was_interrupted, None
+    try:
+        elsewhere = _elsewhere(options, store, directory, shrunk, limits)
+    except KeyboardInterrupt:
+        was_interrupted = True  # the result of the search is stored, so it is shown
     if options.json:
         confirmed = {} if elsewhere is None else {"elsewhere": elsewhere[0]}
         files = RunFiles(directory)
@@ -135,7 +139,7 @@ def shrink(options: argparse.Namespace) -> int:
             [] if elsewhere is None else [*_steadied_parts(elsewhere[0]), *repeat_parts(*elsewhere)]
         )
         show(*shrunk_parts(data, directory, shrunk.best.seed), *found)
-    if shrunk.was_interrupted:
+    if was_interrupted:
         raise KeyboardInterrupt
     return exit_codes.INVALID
 
@@ -182,7 +186,9 @@ def _elsewhere(
         progress.message("making the result independent of exact times")
         trial = steady(shrunk, limits, progress)
     experiment = replace(trial.experiment, name=experiment.name)
-    data, summaries = repeat_elsewhere(options, store, directory, experiment, seed)
+    data, summaries = repeat_elsewhere(
+        options, store, directory, experiment, seed, finding=shrunk.source.finding["parts"]["what"]
+    )
     return {**data, "changed": differences(shrunk.best, trial)}, summaries
 
 
