@@ -493,7 +493,8 @@ def _visible_regress(
         final: What the final reads showed.
         elections: For the settled log end.
         log_start_offset: Nothing below it has to be there.
-        by_offset: Whether a record is gone that the final reads show only at another offset.
+        by_offset: Whether a record is gone that the final reads show only at another offset. Then what is gone
+            from several offsets counts at each of them.
         clock_error_ns: Largest difference between two clocks of the run.
     """
     append = history.record_append
@@ -506,10 +507,11 @@ def _visible_regress(
     rows = np.flatnonzero(gone)
     append = append[rows]
     poll = history.record_poll[rows]
-    order = np.lexsort((poll, history.poll_res[poll] if len(rows) else rows, append))
-    rows, append, poll = rows[order], append[order], poll[order]
+    copy = history.record_offset[rows] if by_offset else np.zeros(len(rows), dtype=np.int64)
+    order = np.lexsort((poll, history.poll_res[poll] if len(rows) else rows, copy, append))
+    rows, append, poll, copy = rows[order], append[order], poll[order], copy[order]
     first = np.ones(len(rows), dtype=np.bool_)
-    first[1:] = append[1:] != append[:-1]
+    first[1:] = (append[1:] != append[:-1]) | (copy[1:] != copy[:-1])
     rows, append, poll = rows[first], append[first], poll[first]
     offset = history.record_offset[rows]
     seen_ns = history.poll_res[poll] if len(poll) else poll

@@ -110,6 +110,10 @@ def test_a_copy_that_a_leader_cut_is_lost_although_later_copies_are_there() -> N
     assert list(wrong_verdicts(29096, 1, COPIES)) == []
 
 
+def test_each_copy_that_was_read_and_is_gone_is_a_loss() -> None:
+    assert list(wrong_verdicts(57513, 1, COPIES)) == []
+
+
 def test_an_empty_log_may_be_what_a_fault_left_of_one_that_was_not_recorded() -> None:
     assert list(wrong_verdicts(68670, 1, GAPS)) == []
 
