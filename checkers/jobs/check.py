@@ -58,7 +58,7 @@ final reads if they do not agree; or `run`, `history_error` and `place`."""
 
 HUGE_OPERATIONS = 10_000_000
 """With more operations a partition is cut: as a whole it would take more than 4 GB of a task's memory if it is
-invalid. Cut it takes less than 1 GB, and two to three times as long (`benchmarks/README.md`)."""
+invalid. Cut it takes about 1 GB, and as long if it is valid (`benchmarks/README.md`)."""
 
 RUN_TABLES = ("faults", "violations")
 """Tables of the whole run that the composition reads."""
