@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.columns import Columns, find_pairs
+from checkers.kernels.columns import Columns, find_pairs, heads
 from checkers.kernels.elections import Elections
 from checkers.kernels.fates import Claims, Written
 from checkers.kernels.history import (
@@ -202,9 +202,7 @@ class ClaimReader:
         order = np.lexsort((reads.offset, reads.value))
         value, offset = reads.value[order], reads.offset[order]
         row = calls.row_of(reads.op[order])
-        head = np.ones(len(order), dtype=np.bool_)
-        head[1:] = (value[1:] != value[:-1]) | (offset[1:] != offset[:-1])
-        starts = np.flatnonzero(head)
+        starts = np.flatnonzero(heads(value, offset))
         epoch = _at(calls.epoch, row, -1)
 
         def smallest(column: I64) -> I64:
@@ -332,7 +330,7 @@ class ClaimReader:
             last_shown: Whether the largest epoch in which a response shows the record counts, not the smallest.
         """
         known = self._known(ops, offsets, values, last_shown=last_shown)
-        return self._by_logs(known) if self._elections.logs else known.claims
+        return self._by_logs(known)
 
     def claims_of_copies(self, ops: I64, offsets: I64, values: I64) -> Claims:
         """Returns what is known of records that reads show, each as a copy of its own.
@@ -352,7 +350,7 @@ class ClaimReader:
         by_ns = np.minimum(by_ns, _at(self._history.append_res, append, INF_NS))
         from_ns = np.minimum(known.claims.from_ns, by_ns)
         known = replace(known, claims=replace(known.claims, from_ns=from_ns, by_ns=by_ns))
-        return self._by_logs(known) if self._elections.logs else known.claims
+        return self._by_logs(known)
 
     def are_acked_copies(self, ops: I64, offsets: I64, values: I64) -> Bools:
         """Returns which records that polls returned are those that were acknowledged, as their batches show.
@@ -384,8 +382,7 @@ class ClaimReader:
         copy = np.where(is_alone, reads.op, np.where(no_batch, epoch, reads.stamp))
         columns = (copy, is_alone, no_batch, reads.offset, reads.value)
         order = np.lexsort(columns)
-        changes = [column[order][1:] != column[order][:-1] for column in columns]
-        is_head = np.append(True, np.logical_or.reduce(changes))
+        is_head = heads(*(column[order] for column in columns))
         first = np.minimum.reduceat(_at(calls.by_ns, row, INF_NS)[order], np.flatnonzero(is_head))
         by_ns = np.empty(len(order), dtype=np.int64)
         by_ns[order] = first[np.cumsum(is_head) - 1]
@@ -455,8 +452,10 @@ class ClaimReader:
         return np.where(there, self._reads.stamp[at], -1)
 
     def _by_logs(self, known: _Known) -> Claims:
-        """Returns the claims with their epochs and the times they were established, by the recorded logs."""
+        """Returns the claims, with what recorded logs show of epochs and of when records were established."""
         logs, claims = self._elections.logs, known.claims
+        if not logs:
+            return claims
         low, high = self._epochs(known)
         if not logs.has_all_changes:
             # A high watermark is seen late, and what was at the offset then need not be this record.

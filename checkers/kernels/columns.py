@@ -45,6 +45,13 @@ def joined_columns(parts: Sequence[I64]) -> I64:
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
+def heads(*columns: I64 | Bools) -> Bools:
+    """Returns which rows differ from the one before in any of several columns; the first one does."""
+    differs = np.ones(len(columns[0]), dtype=np.bool_)
+    differs[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    return differs
+
+
 def find_pairs(first: I64, second: I64, wanted: I64, also: I64) -> tuple[I64, Bools]:
     """Returns the positions of pairs among pairs in ascending order, and which of them are there.
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from checkers.kernels.claims import ClaimReader
-from checkers.kernels.columns import Columns, find_pairs
+from checkers.kernels.columns import Columns, find_pairs, heads
 from checkers.kernels.elections import Elections
 from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Fates
 from checkers.kernels.findings import Finding
@@ -299,12 +299,12 @@ class Excuses:
         )
         order = np.lexsort((op, value, offset))
         op, offset, value = op[order], offset[order], value[order]
-        head = _heads(offset, value)
+        head = heads(offset, value)
         held = _Sides(op=op, offset=offset, value=value).take(head)
         # The value that all others of its offset are compared with is in all of the findings.
         times = np.diff(np.append(np.flatnonzero(head), len(op)))
         claims = self._reader.claims(held.op, held.offset, held.value)
-        place = np.cumsum(_heads(held.offset)) - 1
+        place = np.cumsum(heads(held.offset)) - 1
         most = np.zeros(len(head), dtype=np.int64)
         np.maximum.at(most, place, times)
         is_lead = times == most[place]
@@ -312,8 +312,8 @@ class Excuses:
         held, is_lead = held.take(order), is_lead[order]
         lead = np.flatnonzero(is_lead)
         # Of two that are in all findings, which is so if there are only two, the first one.
-        lead = lead[_heads(held.offset[lead])]
-        step = np.flatnonzero(~_heads(held.offset))
+        lead = lead[heads(held.offset[lead])]
+        step = np.flatnonzero(~heads(held.offset))
         # A step belongs to its later value; up to the lead, to its earlier one.
         owner = np.where(step <= lead[place[step]], step - 1, step) if len(step) else step
         fates = self._conflicts(held.take(step - 1), held.take(step))
@@ -344,10 +344,3 @@ def fates_of(count: int, outcome: int) -> Fates:
         outcome=np.full(count, outcome, dtype=np.int8),
         election=np.full(count, -1, dtype=np.int64),
     )
-
-
-def _heads(*columns: I64) -> Any:
-    """Returns which rows differ from the one before."""
-    heads = np.ones(len(columns[0]), dtype=np.bool_)
-    heads[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
-    return heads

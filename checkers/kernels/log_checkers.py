@@ -55,7 +55,7 @@ class LostAcked:
 
     def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
         """Checks one partition."""
-        report, reader = log_of(tables, context), reader_of(tables, context)
+        report = log_of(tables, context)
         passed = NO_RANGES
         if context.sparse_offsets:
             passed = passed_between_polls(report.history, tables["operations"])
@@ -63,11 +63,10 @@ class LostAcked:
             report.history,
             report.facts,
             elections_of(tables, context),
-            reader,
+            reader_of(tables, context),
             log_start_offset=context.log_start_offset,
             phase_complete=context.final_phase_complete,
             ends_recorded=context.log_ends_recorded,
-            sent_again=reader.sent_again,
             sent_twice=context.at_least_once,
             clock_error_ns=context.clock_error_ns,
             passed=passed,

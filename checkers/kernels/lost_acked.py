@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.kernels.claims import ClaimReader
-from checkers.kernels.columns import find_pairs
+from checkers.kernels.columns import find_pairs, heads
 from checkers.kernels.elections import Elections
 from checkers.kernels.facts import Facts
 from checkers.kernels.findings import Finding, finding
@@ -252,7 +252,6 @@ def check_losses(
     log_start_offset: int = 0,
     phase_complete: bool = True,
     ends_recorded: bool = True,
-    sent_again: bool = False,
     sent_twice: bool = False,
     clock_error_ns: int = 0,
     passed: tuple[I64, I64] = NO_RANGES,
@@ -263,12 +262,12 @@ def check_losses(
         history: One partition.
         facts: Derived from it.
         elections: Of the same partition; for the settled log end.
-        reader: What its operations show of records; for the order in which they were established.
+        reader: What its operations show of records; for the order in which they were established. If producers may
+            have sent appends again, a record that was read at one offset is gone even if the final reads show a
+            copy of it at another one.
         log_start_offset: Nothing below it has to be there.
         phase_complete: Whether the run recorded that its final phase ended as planned.
         ends_recorded: Whether log ends were observed.
-        sent_again: Whether producers may have sent appends again. A record that was read at one offset is gone
-            then, even if the final reads show a copy of it at another one.
         sent_twice: See `final_log`.
         clock_error_ns: By how much two clocks of the run may differ; it only ever hides losses.
         passed: See `final_log`.
@@ -328,7 +327,7 @@ def check_losses(
         final,
         elections,
         log_start_offset,
-        by_offset=sent_again or sent_twice,
+        by_offset=reader.sent_again or sent_twice,
         clock_error_ns=clock_error_ns,
     )
     findings += [_offset_reused(history, facts, reused, reused_by), regress]
@@ -507,11 +506,9 @@ def _visible_regress(
     rows = np.flatnonzero(gone)
     append = append[rows]
     poll = history.record_poll[rows]
-    copy = history.record_offset[rows] if by_offset else np.zeros(len(rows), dtype=np.int64)
-    order = np.lexsort((poll, history.poll_res[poll] if len(rows) else rows, copy, append))
-    rows, append, poll, copy = rows[order], append[order], poll[order], copy[order]
-    first = np.ones(len(rows), dtype=np.bool_)
-    first[1:] = (append[1:] != append[:-1]) | (copy[1:] != copy[:-1])
+    keys = (history.record_offset[rows], append) if by_offset else (append,)
+    order = np.lexsort((poll, history.poll_res[poll] if len(rows) else rows, *keys))
+    first = order[heads(*(key[order] for key in keys))]
     rows, append, poll = rows[first], append[first], poll[first]
     offset = history.record_offset[rows]
     seen_ns = history.poll_res[poll] if len(poll) else poll
