@@ -108,8 +108,7 @@ class _Known:
         is_only_written: whether a response with acks=1 alone shows it, so that it need not have been established;
         is_polled: whether a poll shows it, to which a follower may have responded;
         written_ns: when the first response arrived that shows that it was written; seen_ns: that shows that it
-        was established; copied_ns: when the operation returned it in a batch whose epoch is known, if producers
-        may have sent it again. Then responses before that may be about another copy at the same offset.
+        was established.
     """
 
     value: I64
@@ -119,7 +118,6 @@ class _Known:
     is_polled: Bools
     written_ns: I64
     seen_ns: I64
-    copied_ns: I64
     claims: Claims
 
 
@@ -332,26 +330,6 @@ class ClaimReader:
         known = self._known(ops, offsets, values, last_shown=last_shown)
         return self._by_logs(known)
 
-    def claims_of_copies(self, ops: I64, offsets: I64, values: I64) -> Claims:
-        """Returns what is known of records that reads show, each as a copy of its own.
-
-        What shows the same value at the same offset may be about another copy, so it says nothing about when this
-        one was established, unless its batch or the leader that returned it is the same.
-
-        Args:
-            ops: A poll that returned each of them.
-            offsets: Where.
-            values: Their values.
-        """
-        known = self._known(ops, offsets, values)
-        by_ns = self._copies_by_ns(ops, offsets, values)
-        is_acked = self.are_acked_copies(ops, offsets, values)
-        append = np.where(is_acked, self._history.append_at(values), -1)
-        by_ns = np.minimum(by_ns, _at(self._history.append_res, append, INF_NS))
-        from_ns = np.minimum(known.claims.from_ns, by_ns)
-        known = replace(known, claims=replace(known.claims, from_ns=from_ns, by_ns=by_ns))
-        return self._by_logs(known)
-
     def are_acked_copies(self, ops: I64, offsets: I64, values: I64) -> Bools:
         """Returns which records that polls returned are those that were acknowledged, as their batches show.
 
@@ -370,8 +348,17 @@ class ClaimReader:
         is_acked &= _at(history.append_epoch, append, -1) == stamp
         return is_acked
 
-    def _copies_by_ns(self, ops: I64, offsets: I64, values: I64) -> I64:
-        """Returns when what was read of each copy was true at the latest, by the first read of it."""
+    def _shown_copies(self, ops: I64, offsets: I64, values: I64) -> tuple[I64, I64]:
+        """Returns when what polls show of each copy was true at the latest, and when that was shown first.
+
+        What shows the same value at the same offset may be about another copy, so it says nothing about when this
+        one was established, unless its batch or the leader that returned it is the same.
+
+        Args:
+            ops: A poll that returned each of them.
+            offsets: Where.
+            values: Their values.
+        """
         reads, calls = self._reads, self._calls
         reads = reads.take(np.isin(reads.value, values))
         row = calls.row_of(reads.op)
@@ -383,10 +370,20 @@ class ClaimReader:
         columns = (copy, is_alone, no_batch, reads.offset, reads.value)
         order = np.lexsort(columns)
         is_head = heads(*(column[order] for column in columns))
-        first = np.minimum.reduceat(_at(calls.by_ns, row, INF_NS)[order], np.flatnonzero(is_head))
-        by_ns = np.empty(len(order), dtype=np.int64)
-        by_ns[order] = first[np.cumsum(is_head) - 1]
-        return by_ns[find_pairs(reads.op, reads.offset, ops, offsets)[0]]
+        own = np.empty(len(order), dtype=np.int64)
+        own[order] = np.cumsum(is_head) - 1
+        own = own[find_pairs(reads.op, reads.offset, ops, offsets)[0]]
+        is_acked = self.are_acked_copies(ops, offsets, values)
+        append = np.where(is_acked, self._history.append_at(values), -1)
+        acked_ns = _at(self._history.append_res, append, INF_NS)
+        by_ns, seen_ns = (
+            np.minimum(
+                np.minimum.reduceat(_at(column, row, INF_NS)[order], np.flatnonzero(is_head))[own],
+                acked_ns,
+            )
+            for column in (calls.by_ns, calls.completed_ns)
+        )
+        return by_ns, seen_ns
 
     def _known(self, ops: I64, offsets: I64, values: I64, *, last_shown: bool = False) -> _Known:
         """Returns what the clients know of records."""
@@ -404,21 +401,25 @@ class ClaimReader:
         at = np.where(there & is_record, at, -1)
         seen_ns = _at(shown.seen_ns, at, INF_NS)
         written_ns = np.where(is_here, _at(self._history.append_res, append, INF_NS), INF_NS)
+        is_polled = _at(calls.is_poll, row, 0).astype(np.bool_)
         # With acks=1 the record was only written when the response came; a read shows that it was established.
         is_weak = _at(self._history.append_acks, append, -1) == 1
         acked_ns = np.where(is_weak & (at >= 0), INF_NS, written_ns)
         by_ns = np.where(is_record, np.minimum(acked_ns, _at(shown.by_ns, at, INF_NS)), by_ns)
         stamp = _at(shown.stamp, at, -1)
         shown_epoch = _at(shown.last_epoch if last_shown else shown.first_epoch, at, -1)
+        written_ns, seen_ns = np.minimum(written_ns, seen_ns), np.minimum(acked_ns, seen_ns)
+        hint = _at(self._history.append_epoch, append, -1)
+        low_epoch = hint
         if self.sent_again:
             # What another operation read there may be another record of the same append.
             stamp = self.stamps(ops, offsets)
             shown_epoch = shown_epoch if last_shown else _at(calls.epoch, row, -1)
-        hint = _at(self._history.append_epoch, append, -1)
-        low_epoch = hint
-        copied_ns = np.full(len(hint), -INF_NS, dtype=np.int64)
-        if self.sent_again:
-            copied_ns = np.where(stamp >= 0, _at(calls.completed_ns, row, -INF_NS), copied_ns)
+            polled = np.flatnonzero(is_polled & is_record)
+            by_ns[polled], seen_ns[polled] = self._shown_copies(
+                *(column[polled] for column in (ops, offsets, values))
+            )
+            written_ns[polled] = seen_ns[polled]
             # An acknowledgement at another offset is about another copy.
             is_acked = _at(self._history.append_status, append, -1) == OK_AT
             hint = np.where(is_acked & ~is_here, -1, hint)
@@ -429,10 +430,9 @@ class ClaimReader:
             is_written=append >= 0,
             hint=np.where(stamp >= 0, stamp, hint),
             is_only_written=is_weak & (at < 0),
-            is_polled=_at(calls.is_poll, row, 0).astype(np.bool_),
-            written_ns=np.minimum(written_ns, seen_ns),
-            seen_ns=np.minimum(acked_ns, seen_ns),
-            copied_ns=copied_ns,
+            is_polled=is_polled,
+            written_ns=written_ns,
+            seen_ns=seen_ns,
             claims=Claims(
                 offset=offsets,
                 low_epoch=np.where(stamp >= 0, stamp, low_epoch),
@@ -463,7 +463,7 @@ class ClaimReader:
         for row in np.flatnonzero((low < high) & (high < ANY_EPOCH)).tolist():
             low[row], high[row] = self._untorn(known, row)
         passed_ns, epoch = logs.passed(claims.offset, low, high, claims.from_ns)
-        is_passed = known.is_written & (passed_ns <= np.maximum(known.seen_ns, known.copied_ns))
+        is_passed = known.is_written & (passed_ns <= known.seen_ns)
         # What is shown without a record was written by some append: the leader that responded had it.
         bare = np.flatnonzero(~known.is_written)
         if len(bare):

@@ -138,7 +138,7 @@ class Excuses:
         if not len(rows):
             return outcome
         ops, offset, value = read_by[rows], offsets[rows], values[rows]
-        copies = self._reader.claims_of_copies(ops, offset, value)
+        copies = self._reader.claims(ops, offset, value)
         of_copy = self._elections.fates(copies, written=self._reader.written).outcome
         stamp = self._reader.stamps(ops, offset)
         low, high = claims.low_epoch[rows], claims.high_epoch[rows]

@@ -42,11 +42,22 @@ def claim(at_ns: int) -> Claims:
 
 
 def plain_reader(
-    history: PartitionHistory, operations: pa.Table, records: pa.Table, elections: Elections
+    history: PartitionHistory,
+    operations: pa.Table,
+    records: pa.Table,
+    elections: Elections,
+    *,
+    sent_again: bool = False,
 ) -> ClaimReader:
-    """Returns a reader for a run that sent nothing again, had one clock, and whose topic is not compacted."""
+    """Returns a reader for a run that had one clock, and whose topic is not compacted."""
     return ClaimReader(
-        history, operations, records, elections, sent_again=False, compacted=False, clock_error_ns=0
+        history,
+        operations,
+        records,
+        elections,
+        sent_again=sent_again,
+        compacted=False,
+        clock_error_ns=0,
     )
 
 

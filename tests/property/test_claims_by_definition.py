@@ -36,9 +36,10 @@ class Claim:
 class NaiveClaims:
     """Reads claims from the operations; `ends` is when each leader epoch ended."""
 
-    def __init__(self, calls: list[Call], ends: dict[int, int]) -> None:
+    def __init__(self, calls: list[Call], ends: dict[int, int], sent_again: bool) -> None:
         self.calls = {call.op: call for call in calls}
         self.ends = ends
+        self.sent_again = sent_again
 
     def done(self, call: Call) -> int:
         return call.res if call.outcome == "ok" and call.res is not None else INF_NS
@@ -97,6 +98,15 @@ class NaiveClaims:
         stamp = max(stamps, default=-1)
         hint = append.epoch if append is not None else -1
         pick = max if last_shown else min
+        if self.sent_again:
+            # What others show may be another copy.
+            own = call is not None and call.kind == "poll"
+            stamp = self.stamps(call, offset, value)[0] if call is not None and own else -1
+            hint = -1
+            if not last_shown:
+                epochs = [] if call is None or self.epoch(call) < 0 else [self.epoch(call)]
+            if call is not None and own:
+                by = self.copy_true_by(call, offset, value, append)
         return Claim(
             offset=offset,
             low_epoch=stamp if stamp >= 0 else hint,
@@ -106,6 +116,30 @@ class NaiveClaims:
             epoch=pick(epochs, default=-1),
             read_ns=max((c.inv for c in readers if self.epoch(c) < 0), default=-INF_NS),
         )
+
+    def stamps(self, poll: Call, offset: int, value: int) -> list[int]:
+        """The leader epochs on the batches in which a poll returned a record."""
+        returned = zip(poll.records, poll.stamps, strict=True)
+        return [stamp for record, stamp in returned if record == (offset, value)]
+
+    def copy_true_by(self, poll: Call, offset: int, value: int, append: Call | None) -> int:
+        """When the copy that a poll returned was there at the latest, by what certainly shows the same copy."""
+
+        def copies(call: Call) -> list[tuple[str, int]]:
+            leader = ("leader", call.epoch) if call.epoch >= 0 else ("poll", call.op)
+            stamps = self.stamps(call, offset, value)
+            return [("batch", stamp) if stamp >= 0 else leader for stamp in stamps]
+
+        own = copies(poll)[0]
+        times = [self.true_by(call) for call in self.calls.values() if own in copies(call)]
+        # The leader that wrote the batch acknowledged it.
+        if append is not None and (append.outcome, append.acks, append.offset) == (
+            "ok",
+            -1,
+            offset,
+        ):
+            times += [self.done(append)] if own == ("batch", append.epoch) else []
+        return min(times)
 
 
 def history_with_epochs(number: int) -> tuple[list[Call], list[dict[str, object]]]:
@@ -123,8 +157,9 @@ def history_with_epochs(number: int) -> tuple[list[Call], list[dict[str, object]
     return calls, [state(at, 1 + n % 2, [1], epoch=n) for n, at in enumerate(elected)]
 
 
+@pytest.mark.parametrize("sent_again", [False, True])
 @pytest.mark.parametrize("part", range(3))
-def test_claims_are_those_of_one_record_after_the_other(part: int) -> None:
+def test_claims_are_those_of_one_record_after_the_other(part: int, sent_again: bool) -> None:
     for number in range(part * CASES // 3, (part + 1) * CASES // 3):
         calls, states = history_with_epochs(number)
         ends = {
@@ -133,14 +168,14 @@ def test_claims_are_those_of_one_record_after_the_other(part: int) -> None:
             )
             for e in range(-1, 4)
         }
-        naive = NaiveClaims(calls, ends)
+        naive = NaiveClaims(calls, ends, sent_again)
         operations, records = operations_table(calls), records_table(calls)
         nothing = {
             n: TABLES[n].empty_table() for n in ("replica_states", "broker_states", "faults")
         }
         elections = Elections(table("partition_states", states), **nothing, elr_on=False)
         history = read_history(operations, records, ends_table(calls))
-        reader = plain_reader(history, operations, records, elections)
+        reader = plain_reader(history, operations, records, elections, sent_again=sent_again)
         rng = random.Random(number)
         pairs = [(c.op, o) for c in calls for o, _ in c.records]
         pairs += [(c.op, c.offset) for c in calls if c.offset is not None]

@@ -110,6 +110,11 @@ def test_a_copy_that_a_leader_cut_is_lost_although_later_copies_are_there() -> N
     assert list(wrong_verdicts(29096, 1, COPIES)) == []
 
 
+@pytest.mark.parametrize("seed", [87533, 98051])
+def test_a_conflict_is_that_of_the_copy_that_was_read(seed: int) -> None:
+    assert list(wrong_verdicts(seed, 1, COPIES)) == []
+
+
 def test_each_copy_that_was_read_and_is_gone_is_a_loss() -> None:
     assert list(wrong_verdicts(57513, 1, COPIES)) == []
 
