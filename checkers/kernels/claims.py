@@ -420,9 +420,8 @@ class ClaimReader:
                 *(column[polled] for column in (ops, offsets, values))
             )
             written_ns[polled] = seen_ns[polled]
-            # An acknowledgement at another offset is about another copy.
-            is_acked = _at(self._history.append_status, append, -1) == OK_AT
-            hint = np.where(is_acked & ~is_here, -1, hint)
+            # An acknowledgement that does not name this offset may be about another copy.
+            hint = np.where(is_here, hint, -1)
             # A leader also responds to a copy if a leader before it wrote the record.
             low_epoch = np.full(len(hint), -1, dtype=np.int64)
         return _Known(
@@ -462,7 +461,8 @@ class ClaimReader:
             return replace(claims, low_epoch=low, high_epoch=high)
         for row in np.flatnonzero((low < high) & (high < ANY_EPOCH)).tolist():
             low[row], high[row] = self._untorn(known, row)
-        passed_ns, epoch = logs.passed(claims.offset, low, high, claims.from_ns)
+        passed = logs.passed(claims.offset, low, high, claims.from_ns)
+        passed_ns, epoch = passed.at_ns, passed.epoch
         is_passed = known.is_written & (passed_ns <= known.seen_ns)
         # What is shown without a record was written by some append: the leader that responded had it.
         bare = np.flatnonzero(~known.is_written)
@@ -487,11 +487,12 @@ class ClaimReader:
         # Without a high watermark that shows it, only the response does.
         shown_ns = np.where(known.is_written, claims.by_ns, claims.from_ns)
         at_ns = np.where(is_passed, passed_ns, shown_ns)
+        perhaps_ns = np.where(known.is_written, passed.perhaps_ns, INF_NS)
         return replace(
             claims,
             low_epoch=low,
             high_epoch=high,
-            from_ns=at_ns,
+            from_ns=np.minimum(at_ns, perhaps_ns),
             by_ns=at_ns,
             epoch=np.where(is_passed, epoch, claims.epoch),
         )
@@ -551,10 +552,8 @@ class ClaimReader:
         if known.is_only_written[row]:
             return set(epochs.tolist())
         offsets = np.full(len(epochs), claims.offset[row])
-        passed_ns, _ = logs.passed(
-            offsets, epochs, epochs, np.full(len(epochs), claims.from_ns[row])
-        )
-        established = epochs[passed_ns <= known.seen_ns[row]]
+        passed = logs.passed(offsets, epochs, epochs, np.full(len(epochs), claims.from_ns[row]))
+        established = epochs[passed.at_ns <= known.seen_ns[row]]
         return set((established if len(established) else epochs).tolist())
 
     def _values_at(self, offset: int) -> I64:

@@ -176,16 +176,16 @@ class Excuses:
             moments = np.full(len(places), invoked_ns)
             highest = np.where(epoch >= 0, epoch, ANY_EPOCH)
             # A leader that was deposed without knowing it may have written and committed the record.
-            passed_ns, passed_in = self._elections.logs.passed(offset, epoch, highest, moments)
-            is_passed = passed_ns <= completed_ns
-            moments = np.where(is_passed, passed_ns, moments)
+            passed = self._elections.logs.passed(offset, epoch, highest, moments)
+            is_passed = passed.at_ns <= completed_ns
+            moments = np.where(is_passed, passed.at_ns, moments)
             claims = Claims(
                 offset=offset,
                 low_epoch=epoch,
                 high_epoch=highest,
-                from_ns=moments,
+                from_ns=np.minimum(moments, passed.perhaps_ns),
                 by_ns=moments,
-                epoch=np.where(is_passed, passed_in, -1),
+                epoch=np.where(is_passed, passed.epoch, -1),
                 may_be_removed=self._reader.may_be_removed(
                     np.full(len(places), history.append_op[append])
                 ),

@@ -63,6 +63,21 @@ class Records(Columns):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Passed:
+    """When high watermarks passed records, infinity if none did.
+
+    Shape:
+        perhaps_ns: that of a leader that may have had the record, one row per record, as in all others.
+        at_ns: that of a leader whose record at the offset is known.
+        epoch: the epoch of that leader, -1 for none.
+    """
+
+    perhaps_ns: I64
+    at_ns: I64
+    epoch: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Content(Columns):
     """Which epoch wrote a log's records.
 
@@ -576,19 +591,18 @@ class ReplicaLogs:
                 written[rows] = np.where(is_exact, epoch, -1)
         return written
 
-    def passed(
-        self, offsets: I64, low_epochs: I64, high_epochs: I64, invoked_ns: I64
-    ) -> tuple[I64, I64]:
-        """Returns when a leader's high watermark first passed records, and the epoch of that leader.
+    def passed(self, offsets: I64, low_epochs: I64, high_epochs: I64, invoked_ns: I64) -> Passed:
+        """Returns when a leader's high watermark first passed records.
 
         Only a leader whose log can hold the record counts, and only from the record's invocation on: an earlier
         log may have passed the same offset with another record.
         """
-        passed = np.full(len(offsets), INF_NS, dtype=np.int64)
+        at = np.full(len(offsets), INF_NS, dtype=np.int64)
+        perhaps = at.copy()
         epochs = np.full(len(offsets), -1, dtype=np.int64)
         for term in self.terms:
             known = self._contents.by_term.get(term.epoch, [])
-            rows = np.flatnonzero((passed == INF_NS) & (low_epochs <= term.epoch))
+            rows = np.flatnonzero((at == INF_NS) & (low_epochs <= term.epoch))
             if term.cut_count >= len(known) or not len(rows):
                 continue
             content = known[term.cut_count]
@@ -598,15 +612,20 @@ class ReplicaLogs:
                 high_epoch=high_epochs[rows],
                 by_ns=invoked_ns[rows],
             )
-            rows = rows[~_differs(records, OFFSET_MAX, *content.at(records.offset))]
+            epoch, is_exact = content.at(records.offset)
+            may_hold = ~_differs(records, OFFSET_MAX, epoch, is_exact)
+            rows, is_exact = rows[may_hold], is_exact[may_hold]
             # Past the offset, and not before the record was sent.
             report = np.maximum(
                 np.searchsorted(term.high_watermark, offsets[rows], side="right"),
                 np.searchsorted(term.at_ns, invoked_ns[rows], side="left"),
             )
-            passed[rows] = np.append(term.at_ns, INF_NS)[report]
-            epochs[rows] = np.where(passed[rows] < INF_NS, term.epoch, -1)
-        return passed, epochs
+            moment = np.append(term.at_ns, INF_NS)[report]
+            perhaps[rows] = np.minimum(perhaps[rows], moment)
+            rows, moment = rows[is_exact], moment[is_exact]
+            at[rows] = moment
+            epochs[rows] = np.where(moment < INF_NS, term.epoch, -1)
+        return Passed(perhaps_ns=perhaps, at_ns=at, epoch=epochs)
 
     def served(self, offsets: I64, from_ns: I64, to_ns: I64, by: I64) -> tuple[I64, I64, I64]:
         """Returns which record a replica may have shown to exist at each offset in a span of time.

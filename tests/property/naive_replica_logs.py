@@ -337,7 +337,8 @@ class NaiveLogs:
         """Those whose leader's log is known."""
         return [reign for reign in self.reigns if reign.epoch in self.leaders]
 
-    def passed(self, offset: int, low: int, high: int, invoked_ns: int) -> tuple[int, int]:
+    def passed(self, offset: int, low: int, high: int, invoked_ns: int) -> tuple[int, int, int]:
+        perhaps_ns = INF_NS
         for reign in self._known_reigns:
             if reign.cut_count >= len(self.terms[reign.epoch]):
                 continue
@@ -345,9 +346,10 @@ class NaiveLogs:
             if low <= reign.epoch and not differs(log(offset), low, high):
                 times = [at_ns for at_ns, mark in _marks(reign) if mark > offset]
                 times = [at_ns for at_ns in times if at_ns >= invoked_ns]
-                if times:
-                    return times[0], reign.epoch
-        return INF_NS, -1
+                perhaps_ns = min([perhaps_ns, *times[:1]])
+                if times and log(offset)[1]:
+                    return perhaps_ns, times[0], reign.epoch
+        return perhaps_ns, INF_NS, -1
 
     def served(self, offset: int, from_ns: int, to_ns: int, by: int) -> tuple[int, int, int]:
         for reign in self._known_reigns:

@@ -115,7 +115,8 @@ def compare(rng: random.Random, logs: ReplicaLogs, naive: NaiveLogs, end_ns: int
         term, offset
     )
     passed = logs.passed(*record, one(since))
-    assert tuple(int(x[0]) for x in passed) == naive.passed(offset, low, high, since)
+    found = (passed.perhaps_ns, passed.at_ns, passed.epoch)
+    assert tuple(int(x[0]) for x in found) == naive.passed(offset, low, high, since)
     by = rng.choice((-1, *epochs))
     served = logs.served(one(offset), one(since), one(at), one(by))
     assert tuple(int(x[0]) for x in served) == naive.served(offset, since, at, by)
