@@ -420,6 +420,9 @@ class ClaimReader:
                 *(column[polled] for column in (ops, offsets, values))
             )
             written_ns[polled] = seen_ns[polled]
+            # What was read may have been another copy than the one that was acknowledged.
+            own = np.flatnonzero(is_here & ~is_polled & ~is_weak)
+            by_ns[own] = seen_ns[own] = written_ns[own] = acked_ns[own]
             # An acknowledgement that does not name this offset may be about another copy.
             hint = np.where(is_here, hint, -1)
             # A leader also responds to a copy if a leader before it wrote the record.

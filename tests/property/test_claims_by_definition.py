@@ -105,6 +105,8 @@ class NaiveClaims:
             hint = -1
             if not last_shown:
                 epochs = [] if call is None or self.epoch(call) < 0 else [self.epoch(call)]
+            if append is not None and not own and append.acks == -1 and append.outcome == "ok":
+                by = self.done(append) if append.offset == offset else by
             if call is not None and own:
                 by = self.copy_true_by(call, offset, value, append)
         return Claim(
