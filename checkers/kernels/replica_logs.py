@@ -68,7 +68,7 @@ class Passed:
 
     Shape:
         perhaps_ns: that of a leader that may have had the record, one row per record, as in all others.
-        at_ns: that of a leader whose record at the offset is known.
+        at_ns: that of a leader that certainly had it.
         epoch: the epoch of that leader, -1 for none.
     """
 
@@ -615,6 +615,8 @@ class ReplicaLogs:
             epoch, is_exact = content.at(records.offset)
             may_hold = ~_differs(records, OFFSET_MAX, epoch, is_exact)
             rows, is_exact = rows[may_hold], is_exact[may_hold]
+            # A record that several leaders may have written need not be the one that is there.
+            has = is_exact & (low_epochs[rows] == high_epochs[rows])
             # Past the offset, and not before the record was sent.
             report = np.maximum(
                 np.searchsorted(term.high_watermark, offsets[rows], side="right"),
@@ -622,7 +624,7 @@ class ReplicaLogs:
             )
             moment = np.append(term.at_ns, INF_NS)[report]
             perhaps[rows] = np.minimum(perhaps[rows], moment)
-            rows, moment = rows[is_exact], moment[is_exact]
+            rows, moment = rows[has], moment[has]
             at[rows] = moment
             epochs[rows] = np.where(moment < INF_NS, term.epoch, -1)
         return Passed(perhaps_ns=perhaps, at_ns=at, epoch=epochs)
