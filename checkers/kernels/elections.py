@@ -184,6 +184,7 @@ class Elections:
             if any(row["flagged"] for row in rows)
             else None
         )
+        self._hides_creation = gaps.hides_creation
         self.elections: list[Election] = []
         name = f"{rows[0]['topic']}-{rows[0]['partition']}" if rows else ""
         requested = Requested(faults, name)
@@ -471,7 +472,7 @@ class Elections:
         for number in range(len(self.elections) + 1):
             events += [(GAP, gap) for at, gap in self._gaps if at == number]
             for election in self.elections[number : number + 1]:
-                if not self._is_without_effect(election):
+                if not (self._is_without_effect(election) or (not number and self._hides_creation)):
                     events.append((number, election))
         for cut in self.logs.self_cuts:
             if any(e.leader_epoch > cut.epoch and e.at_ns <= cut.at_ns for e in self.elections):

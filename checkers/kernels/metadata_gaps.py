@@ -128,6 +128,15 @@ class MetadataGaps:
         return Gap(since_ns=since_ns, until_ns=until_ns, first_epoch=first, last_epoch=last)
 
     @property
+    def hides_creation(self) -> bool:
+        """Whether the first state is one of the first leader epoch, but not that of the creation.
+
+        That the partition was created lost nothing, whenever it was.
+        """
+        late = self.is_missing_before[0] and not self._rows[0]["flagged"]
+        return late and not self._rows[0]["leader_epoch"]
+
+    @property
     def may_hide_elections(self) -> bool:
         """Whether there may have been elections that are not recorded."""
         indices = range(len(self.is_missing_before))
