@@ -68,7 +68,7 @@ class Passed:
 
     Shape:
         perhaps_ns: that of a leader that may have had the record, one row per record, as in all others.
-        at_ns: that of a leader that certainly had it.
+        at_ns: that of a leader that had it, as far as its epochs show.
         epoch: the epoch of that leader, -1 for none.
     """
 
@@ -615,8 +615,8 @@ class ReplicaLogs:
             epoch, is_exact = content.at(records.offset)
             may_hold = ~_differs(records, OFFSET_MAX, epoch, is_exact)
             rows, is_exact = rows[may_hold], is_exact[may_hold]
-            # A record that several leaders may have written need not be the one that is there.
-            has = is_exact & (low_epochs[rows] == high_epochs[rows])
+            # A record of which nothing shows who wrote it need not be the one that is there.
+            has = is_exact & (high_epochs[rows] < ANY_EPOCH)
             # Past the offset, and not before the record was sent.
             report = np.maximum(
                 np.searchsorted(term.high_watermark, offsets[rows], side="right"),

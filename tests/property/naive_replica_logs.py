@@ -347,7 +347,7 @@ class NaiveLogs:
                 times = [at_ns for at_ns, mark in _marks(reign) if mark > offset]
                 times = [at_ns for at_ns in times if at_ns >= invoked_ns]
                 perhaps_ns = min([perhaps_ns, *times[:1]])
-                if times and log(offset)[1] and low == high:
+                if times and log(offset)[1] and high < ANY_EPOCH:
                     return perhaps_ns, times[0], reign.epoch
         return perhaps_ns, INF_NS, -1
 
