@@ -273,7 +273,19 @@ KINDS: dict[str, Kind] = {
     ),
     "elections-with-copies": Kind(
         title="likewise, with idempotent producers that send appends again",
-        judge=_elections(Conditions(copies=True)),
+        judge=_elections(Conditions(copies_share=election_runs.SOME_COPIES)),
+        chunk=1_000,
+        parts=_VERDICTS,
+    ),
+    "elections-with-many-copies": Kind(
+        title="likewise, with producers that send again all the time",
+        judge=_elections(Conditions(copies_share=election_runs.MANY_COPIES)),
+        chunk=1_000,
+        parts=_VERDICTS,
+    ),
+    "elections-with-copies-and-gaps": Kind(
+        title="likewise, and with states and logs of replicas that are not recorded",
+        judge=_elections(Conditions(copies_share=election_runs.MANY_COPIES, gaps=True)),
         chunk=1_000,
         parts=_VERDICTS,
     ),

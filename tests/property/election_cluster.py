@@ -12,8 +12,6 @@ from tests.property.brute_force import Call
 
 BROKERS = (1, 2, 3)
 NO_LEADER = -1
-COPIES_SHARE = 0.25
-"""In this share of the steps a leader gets a copy of an append, if producers are idempotent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +95,14 @@ class Cluster:
         choices: Choices,
         late: random.Random | None = None,
         copies: random.Random | None = None,
+        copies_share: float = 0.0,
     ) -> None:
         self.rng = rng
         self.choices = choices
         self.late = late
         """Decides which elected replicas hear of it late; None if none does."""
         self.copies = copies
+        self.copies_share = copies_share
         """Decides which appends idempotent producers send again, and to which leader; None if they do not."""
         self.now = 10
         self.min_isr = 2 if choices.elr_on else 1
@@ -409,7 +409,9 @@ class Cluster:
         """
         leaders = [b for b in BROKERS if self.replicas[b].leads]
         appends = [call for call in self.calls if call.kind == "append"][-8:]
-        if self.copies is None or self.copies.random() >= COPIES_SHARE or not (leaders and appends):
+        if self.copies is None or self.copies.random() >= self.copies_share:
+            return
+        if not (leaders and appends):
             return
         b, call = self.copies.choice(leaders), self.copies.choice(appends)
         r = self.replicas[b]

@@ -3,8 +3,8 @@
 `python -m tests.property.election_runs --runs 20000 --first-seed 0` judges that many runs and prints the seed of
 each wrong verdict; `--seed N` prints one run. A later call can continue with the next first seed. With `--gaps`
 states of the partition or rows of replicas are missing, and with `--skew` clocks differ: then more may be unknown,
-but nothing else may be said. With `--copies` producers are idempotent and send appends again, so that several
-leaders may have written one record.
+but nothing else may be said. With `--copies [SHARE]` producers are idempotent and send appends again, so that
+several leaders may have written one record.
 
 The brokers follow Kafka's rules for leaders, followers and high watermarks, except that some runs break them: they
 elect a replica outside of the ISR without a flag, cut a leader's log before it is elected again, or elect with a
@@ -221,15 +221,22 @@ class Conditions:
     Attributes:
         gaps: Whether states of the partition and rows of replicas are missing.
         skew: Whether clocks differ.
-        copies: Whether idempotent producers send appends again.
+        copies_share: In this share of the steps a leader gets an append once more; unless it is 0, producers are
+            idempotent.
     """
 
     gaps: bool = False
     skew: bool = False
-    copies: bool = False
+    copies_share: float = 0.0
+
+    @property
+    def copies(self) -> bool:
+        """Whether producers are idempotent and send appends again."""
+        return self.copies_share > 0
 
 
 PLAIN = Conditions()
+SOME_COPIES, MANY_COPIES = 0.25, 0.7
 
 HEARS_LATE_SHARE = 0.4
 """In this share of the runs an elected replica may follow an older leader until it hears of its election."""
@@ -256,6 +263,7 @@ def random_run(
         choices,
         late if late.random() < HEARS_LATE_SHARE else None,
         random.Random(f"copies/{seed}") if conditions.copies else None,
+        conditions.copies_share,
     )
     for _ in range(rng.choice((15, 30, 60, 120))):
         cluster.step()
@@ -375,9 +383,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--gaps", action="store_true", help="leave out states and rows of replicas")
     parser.add_argument("--skew", action="store_true", help="let clocks differ")
-    parser.add_argument("--copies", action="store_true", help="let producers send appends again")
+    parser.add_argument(
+        "--copies",
+        type=float,
+        nargs="?",
+        const=SOME_COPIES,
+        default=0.0,
+        metavar="SHARE",
+        help=f"let producers send appends again, in this share of the steps ({SOME_COPIES})",
+    )
     arguments = parser.parse_args()
-    conditions = Conditions(gaps=arguments.gaps, skew=arguments.skew, copies=arguments.copies)
+    conditions = Conditions(gaps=arguments.gaps, skew=arguments.skew, copies_share=arguments.copies)
     if arguments.seed is not None:
         show(arguments.seed, conditions)
         return 0

@@ -1,6 +1,7 @@
 """Verdicts of random runs with elections, against the truth; `tests.property.election_runs` runs any number."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ from checkers.kernels.replica_logs import Moment, Records, ReplicaLogs
 from checkers.kernels.replica_reports import Reports
 from harness.contracts.run_context import RunContext
 from tests.property.election_runs import (
+    MANY_COPIES,
     PLAIN,
+    SOME_COPIES,
     Conditions,
     random_run,
     truth_of,
@@ -25,7 +28,12 @@ from tests.property.election_runs import (
 
 RUNS = 100
 """In parts, so that they can run side by side."""
-GAPS, SKEW, COPIES = Conditions(gaps=True), Conditions(skew=True), Conditions(copies=True)
+GAPS, SKEW, COPIES = (
+    Conditions(gaps=True),
+    Conditions(skew=True),
+    Conditions(copies_share=SOME_COPIES),
+)
+MANY = Conditions(copies_share=MANY_COPIES)
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -108,6 +116,27 @@ def test_an_early_read_of_one_copy_does_not_show_when_another_was_established(se
 
 def test_a_copy_that_a_leader_cut_is_lost_although_later_copies_are_there() -> None:
     assert list(wrong_verdicts(29096, 1, COPIES)) == []
+
+
+def test_an_acknowledgement_without_an_offset_does_not_show_who_wrote_what_was_read() -> None:
+    assert list(wrong_verdicts(1585, 1, MANY)) == []
+
+
+def test_a_leader_that_may_have_another_record_shows_nothing_about_this_one() -> None:
+    assert list(wrong_verdicts(4457, 1, MANY)) == []
+
+
+@pytest.mark.parametrize("seed", [20507, 26458])
+def test_a_deposed_leader_may_have_committed_what_one_of_two_leaders_wrote(seed: int) -> None:
+    assert list(wrong_verdicts(seed, 1, MANY)) == []
+
+
+def test_a_record_whose_writer_is_not_recorded_is_in_no_log_for_certain() -> None:
+    assert list(wrong_verdicts(100637, 1, replace(MANY, gaps=True))) == []
+
+
+def test_the_first_state_need_not_be_the_creation_of_the_partition() -> None:
+    assert list(wrong_verdicts(103332, 1, replace(MANY, gaps=True))) == []
 
 
 @pytest.mark.parametrize("seed", [87533, 98051])
