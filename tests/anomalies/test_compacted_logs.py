@@ -29,6 +29,7 @@ from tests.anomalies.runs import (
     state,
 )
 from tests.anomalies.test_group_anomalies import Group, delivery
+from tests.parts import parts
 from tests.property.brute_force import ends_table, operations_table, records_table
 from tests.spark.stored_runs import with_column
 
@@ -955,7 +956,7 @@ def without(calls: list[Call], offset: int) -> list[Call]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(RUNS))
+@pytest.mark.parametrize("seed", parts(range(RUNS), quick=25))
 def test_a_correct_compacted_log_is_never_invalid_and_the_loss_of_a_last_record_always_is(
     seed: int,
 ) -> None:

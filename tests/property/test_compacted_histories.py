@@ -2,10 +2,11 @@
 
 import pytest
 
+from tests.parts import parts
 from tests.property.compacted_histories import wrong_verdicts
 
 
-@pytest.mark.parametrize("first", range(1, 41, 10))
+@pytest.mark.parametrize("first", parts(range(1, 41, 10), quick=2))
 def test_random_compacted_logs_are_valid_unless_a_record_that_nothing_replaced_is_damaged(
     first: int,
 ) -> None:

@@ -21,6 +21,7 @@ from harness.errors import HistoryError
 from harness.runs.judge import stored_context
 from tests.anomalies.example_histories import Example
 from tests.anomalies.runs import append, final_read, read, run, state
+from tests.parts import parts
 from tests.property.brute_force import (
     Call,
     ends_table,
@@ -67,7 +68,7 @@ def with_final_reads(rng: random.Random, calls: list[Call]) -> list[Call]:
     return [*calls, first, replace(second, records=records[half:])]
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", parts(range(4), quick=1))
 def test_small_random_histories(part: int) -> None:
     for number in range(part * 40, part * 40 + 40):
         rng = random.Random(f"small/{number}")
@@ -141,7 +142,7 @@ def damaged_runs(numbers: range) -> Iterator[tuple[int, random.Random, Tables, R
         )
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", parts(range(4), quick=1))
 def test_longer_histories_with_damages(part: int) -> None:
     judged = found = 0
     for number, rng, tables, context in damaged_runs(range(part * 20, part * 20 + 20)):

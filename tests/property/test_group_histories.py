@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.parts import parts
 from tests.property.group_histories import (
     ACCEPTED,
     NOTHING,
@@ -24,7 +25,7 @@ ELECTIONS = (0.0, 0.2)
 
 
 @pytest.mark.parametrize("elections", ELECTIONS)
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", parts(range(2), quick=1))
 def test_kernel_and_exhaustive_search_agree_on_small_histories(part: int, elections: float) -> None:
     found = disagreements(part * HISTORIES, HISTORIES, seed=7, elections=elections)
     assert next(found, None) is None

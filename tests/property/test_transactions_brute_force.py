@@ -22,6 +22,7 @@ from checkers.kernels.transactions.cycles import (
 )
 from checkers.kernels.transactions.edges import PROCESS, REALTIME, RW, WR, WW, Edges, Graph
 from harness.contracts.checker import CheckerReport
+from tests.parts import parts
 from tests.property.transaction_histories import KINDS, History, history_of
 from tests.property.transaction_oracle import CYCLES, EXTRA, Edge, cycles_by_enumeration
 
@@ -32,10 +33,7 @@ KIND_NAMES = {WW: "ww", WR: "wr", RW: "rw", PROCESS: "process", REALTIME: "realt
 
 @pytest.mark.parametrize(
     "first",
-    [
-        *range(0, 500, CHUNK),
-        *(pytest.param(first, marks=pytest.mark.long) for first in range(500, 2000, CHUNK)),
-    ],
+    parts(range(0, 2000, CHUNK), quick=2),
 )
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_kernel_and_exhaustive_search_agree(kind: str, first: int) -> None:
@@ -198,7 +196,7 @@ def _edges_of(graph: Graph) -> set[Edge]:
     }
 
 
-@pytest.mark.parametrize("first", range(0, 1000, CHUNK))
+@pytest.mark.parametrize("first", parts(range(0, 1000, CHUNK), quick=1))
 def test_kinds_of_cycles_agree_with_the_enumeration_of_all_cycles(first: int) -> None:
     for number in range(first, first + CHUNK):
         graph = _random_graph(random.Random(f"graph/{number}"))
