@@ -1,6 +1,7 @@
 """Apache Kafka itself as the system under test. Only one of these runs is part of `make test`."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,20 @@ from harness.cli.main import main
 from results.history_files import read_tables
 from tests.kafka_jars import kafka_or_skip
 
+State = tuple[int, set[int], int]
+
 LOSS = [
-    # leader, ISR, leader epoch, partition epoch: V3b without ELR
-    (1, {1, 2, 3}, 0, 0),
-    (1, {1}, 0, 1),
-    (-1, {1}, 1, 2),
-    (1, {1}, 2, 3),
+    # leader, ISR, leader epoch: V3b without ELR
+    (1, {1, 2, 3}, 0),
+    (1, {1}, 0),
+    (-1, {1}, 1),
+    (1, {1}, 2),
 ]
 CURE = [
     # V3b with ELR: broker 2, which has everything, leads as soon as broker 1 is fenced
-    (1, {1, 2, 3}, 0, 0),
-    (1, {1}, 0, 1),
-    (2, {2}, 1, 2),
+    (1, {1, 2, 3}, 0),
+    (1, {1}, 0),
+    (2, {2}, 1),
 ]
 
 
@@ -31,6 +34,18 @@ def run(
     code = main([*words, "--no-spark", "--quiet", "--json", "--results", str(tmp_path / "runs")])
     output: dict[str, Any] = json.loads(capsys.readouterr().out)
     return code, output
+
+
+def around_elections(trace: list[State]) -> list[State]:
+    """Returns the first state, and the last and the first one of each leader epoch.
+
+    On a slow machine a follower may leave the ISR and return before it leaves it for good.
+    """
+    kept = trace[:1]
+    for before, after in pairwise(trace):
+        if before[2] != after[2]:
+            kept += [state for state in (before, after) if state != kept[-1]]
+    return kept
 
 
 @pytest.mark.parametrize(
@@ -49,7 +64,7 @@ def test_the_last_replica_standing_bug_of_a_released_version(
     version: str,
     code: int,
     outcome: str,
-    golden: list[tuple[int, set[int], int, int]],
+    golden: list[State],
 ) -> None:
     kafka_or_skip(version)
     system = f"apache-kafka:{version}"
@@ -60,9 +75,9 @@ def test_the_last_replica_standing_bug_of_a_released_version(
     assert (output["system"], output["version"]) == ("apache-kafka", version)
     states = read_tables(Path(output["directory"]))["partition_states"].to_pylist()
     trace = [
-        (state["leader"], set(state["isr"]), state["leader_epoch"], state["partition_epoch"])
+        (state["leader"], set(state["isr"]), state["leader_epoch"])
         for state in sorted(states, key=lambda state: state["metadata_offset"])
         if state["topic"] == "t"
     ]
-    assert trace[: len(golden)] == golden
+    assert around_elections(trace)[: len(golden)] == golden
     assert output["environment"].get("left_behind", []) == []
