@@ -4,7 +4,6 @@ from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -12,6 +11,7 @@ from checkers.kernels.claims import ClaimReader
 from checkers.kernels.elections import Elections
 from checkers.kernels.history import INF_NS, NONE, read_history
 from checkers.kernels.replica_logs import ANY_EPOCH
+from tests.anomalies.claims import ints, plain_reader
 from tests.anomalies.runs import append, heard, leads, read, replica, state, table
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
 
@@ -40,19 +40,7 @@ def reader_of(
         elr_on=False,
     )
     history = read_history(operations, records, ends)
-    return ClaimReader(
-        history,
-        operations,
-        records,
-        elections,
-        sent_again=sent_again,
-        compacted=False,
-        clock_error_ns=0,
-    )
-
-
-def ints(*values: int) -> Any:
-    return np.array(values, dtype=np.int64)
+    return plain_reader(history, operations, records, elections, sent_again=sent_again)
 
 
 def claim(
