@@ -74,10 +74,9 @@ def test_the_last_replica_standing_bug_of_a_released_version(
     assert found == code
     assert (output["system"], output["version"]) == ("apache-kafka", version)
     states = read_tables(Path(output["directory"]))["partition_states"].to_pylist()
-    trace = [
-        (state["leader"], set(state["isr"]), state["leader_epoch"])
-        for state in sorted(states, key=lambda state: state["metadata_offset"])
-        if state["topic"] == "t"
-    ]
+    states = sorted(states, key=lambda state: state["metadata_offset"])
+    states = [state for state in states if state["topic"] == "t"]
+    assert [state["partition_epoch"] for state in states] == [*range(len(states))]
+    trace = [(state["leader"], set(state["isr"]), state["leader_epoch"]) for state in states]
     assert around_elections(trace)[: len(golden)] == golden
     assert output["environment"].get("left_behind", []) == []

@@ -102,8 +102,8 @@ class Cluster:
         self.late = late
         """Decides which elected replicas hear of it late; None if none does."""
         self.copies = copies
-        self.copies_share = copies_share
         """Decides which appends idempotent producers send again, and to which leader; None if they do not."""
+        self.copies_share = copies_share
         self.now = 10
         self.min_isr = 2 if choices.elr_on else 1
         self.replicas = {b: Replica() for b in BROKERS}

@@ -105,8 +105,8 @@ class NaiveClaims:
             hint = -1
             if not last_shown:
                 epochs = [] if call is None or self.epoch(call) < 0 else [self.epoch(call)]
-            if append is not None and not own and append.acks == -1 and append.outcome == "ok":
-                by = self.done(append) if append.offset == offset else by
+            if append is not None and not own and is_promised_at(append, offset):
+                by = self.done(append)
             if call is not None and own:
                 by = self.copy_true_by(call, offset, value, append)
         return Claim(
@@ -135,13 +135,14 @@ class NaiveClaims:
         own = copies(poll)[0]
         times = [self.true_by(call) for call in self.calls.values() if own in copies(call)]
         # The leader that wrote the batch acknowledged it.
-        if append is not None and (append.outcome, append.acks, append.offset) == (
-            "ok",
-            -1,
-            offset,
-        ):
+        if append is not None and is_promised_at(append, offset):
             times += [self.done(append)] if own == ("batch", append.epoch) else []
         return min(times)
+
+
+def is_promised_at(append: Call, offset: int) -> bool:
+    """Whether an append was acknowledged at an offset, with acks=all."""
+    return (append.outcome, append.acks, append.offset) == ("ok", -1, offset)
 
 
 def history_with_epochs(number: int) -> tuple[list[Call], list[dict[str, object]]]:

@@ -31,10 +31,7 @@ CHECKS = {"lists": check_list_append, "logs": check_log_transactions}
 KIND_NAMES = {WW: "ww", WR: "wr", RW: "rw", PROCESS: "process", REALTIME: "realtime"}
 
 
-@pytest.mark.parametrize(
-    "first",
-    parts(range(0, 2000, CHUNK), quick=2),
-)
+@pytest.mark.parametrize("first", parts(range(0, 2000, CHUNK), quick=2))
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_kernel_and_exhaustive_search_agree(kind: str, first: int) -> None:
     differences = KINDS[kind][1]
