@@ -37,7 +37,7 @@ kafka-versions: setup
 	  $(BIN)/laststand system fetch apache-kafka $$version --quiet || echo "Apache Kafka $$version could not be fetched"; \
 	done
 
-test-all: test kafka-versions ## The same, and the long tests, the long forms of the kill test and the fuzzers; takes about an hour.
+test-all: test kafka-versions ## The same, and the long tests, the long forms of the kill test and the fuzzers; takes about an hour and a half.
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m long
 	LASTSTAND_KILLS=50 $(BIN)/python -m pytest tests/containers/test_harness_killed.py
 	LASTSTAND_KILLS=200 $(BIN)/python -m pytest tests/cli/test_kill_anytime.py

@@ -10,7 +10,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -42,14 +42,21 @@ class Place:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Source:
-    """One parsed file, with the line ranges of its classes and functions, outer ones first."""
+    """One file; it is parsed when its tree or the line ranges of its classes and functions are needed."""
 
     file: str
     text: str
-    tree: ast.Module
-    scopes: tuple[tuple[int, int, str], ...]
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @cached_property
+    def scopes(self) -> tuple[tuple[int, int, str], ...]:
+        """(first line, last line, qualified name) of every class and function, outer ones first."""
+        return tuple(_scopes(self.tree, ""))
 
     def place(self, line: int) -> Place:
         """Returns the innermost scope around a line."""
@@ -128,7 +135,7 @@ def is_defined(place: Place) -> bool:
 
 @lru_cache
 def _names(path: Path) -> frozenset[str]:
-    return frozenset(name for _, _, name in _parsed(path).scopes)
+    return frozenset(name for _, _, name in _source(path).scopes)
 
 
 def _without_needless_modules(places: list[Place]) -> list[Place]:
@@ -172,14 +179,11 @@ def _system_sources() -> Iterator[_Source]:
 
 @lru_cache(maxsize=2)
 def _sources(folder: Path) -> tuple[_Source, ...]:
-    return tuple(_parsed(path) for path in sorted(folder.rglob("*.py")))
+    return tuple(_source(path) for path in sorted(folder.rglob("*.py")))
 
 
-def _parsed(path: Path) -> _Source:
-    text = path.read_text(encoding="utf-8")
-    tree = ast.parse(text)
-    scopes = tuple(_scopes(tree, ""))
-    return _Source(path.relative_to(ROOT).as_posix(), text, tree, scopes)
+def _source(path: Path) -> _Source:
+    return _Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
 
 
 def _scopes(node: ast.AST, prefix: str) -> Iterator[tuple[int, int, str]]:

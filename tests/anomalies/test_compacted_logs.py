@@ -956,7 +956,7 @@ def without(calls: list[Call], offset: int) -> list[Call]:
     ]
 
 
-@pytest.mark.parametrize("seed", parts(range(RUNS), quick=25))
+@pytest.mark.parametrize("seed", parts(range(RUNS), quick=10))
 def test_a_correct_compacted_log_is_never_invalid_and_the_loss_of_a_last_record_always_is(
     seed: int,
 ) -> None:

@@ -122,6 +122,7 @@ def test_what_is_explained_can_be_left_out_when_survivors_are_judged_again(tmp_p
     assert {mutant.change for mutant in explained} >= {*explanation.changes}
 
 
+@pytest.mark.long
 def test_known_mutants_are_killed_and_unchanged_code_survives() -> None:
     known = known_mutants()
     assert len(known) >= 20

@@ -416,6 +416,7 @@ def test_a_run_whose_harness_died_shows_its_world_and_offers_no_replay(
     assert "replay.json" in refused(capsys, "replay", stored, "--no-spark")
 
 
+@pytest.mark.long
 def test_reproduce_all_writes_a_page_of_all_variants(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ def output(*arguments: object) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_a_run_states_what_it_reached(tmp_path: Path) -> None:
     file, where = write(tmp_path / "mine.toml", TEXT), ("--results", tmp_path / "runs")
     data: dict[str, Any] = json.loads(

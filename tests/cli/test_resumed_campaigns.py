@@ -139,9 +139,8 @@ def test_a_campaign_that_was_killed_twenty_times_has_the_same_rows_as_a_whole_on
     check_killed(tmp_path, whole, 20)
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_campaign_prints_what_was_done_and_a_command_that_continues_it(
     tmp_path: Path, whole: Path, number: signal.Signals
 ) -> None:

@@ -49,8 +49,8 @@ def _bytes_of(call: traces.Call) -> bytes:
     return traces.content(call.number, call.fill)
 
 
-RANDOM_SCRIPTS = 40
-SCRIPTS_PER_MODE = 12
+RANDOM_SCRIPTS = 20
+SCRIPTS_PER_MODE = 6
 
 
 @pytest.fixture(scope="module")
@@ -217,6 +217,7 @@ def test_content_restored_after_random_scripts_is_legal(disk: NodeDisk, mode: st
 # The question itself
 
 
+@pytest.mark.long
 def test_every_outcome_that_the_model_chooses_is_legal() -> None:
     outcomes = set()
     for seed in range(60):

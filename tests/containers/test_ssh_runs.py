@@ -80,6 +80,7 @@ def test_the_bug_reproduces_on_two_hosts(
     assert output["outcome"] == outcome == output["predicted"]
 
 
+@pytest.mark.long
 def test_faults_take_effect_on_two_hosts_and_nothing_remains(
     hosts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,6 +100,7 @@ def test_faults_take_effect_on_two_hosts_and_nothing_remains(
     assert {name: output["removed"][name] for name in names} == {name: [] for name in names}
 
 
+@pytest.mark.long
 def test_a_host_with_a_different_key_is_refused(
     hosts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

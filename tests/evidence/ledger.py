@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 from tests.evidence.cases import Cases
@@ -68,18 +69,24 @@ def _imported(module: Path) -> set[Path]:
     """Returns a module and what it imports from its own folder, directly or not."""
     found, waiting = {module}, [module]
     while waiting:
-        for node in ast.walk(ast.parse(waiting.pop().read_text())):
-            names: list[str] = []
-            if isinstance(node, ast.ImportFrom) and node.module:
-                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-            elif isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            for name in names:
-                path = (ROOT / name.replace(".", "/")).with_suffix(".py")
-                if path.parent == module.parent and path not in found and path.exists():
-                    found.add(path)
-                    waiting.append(path)
+        for name in _names_imported(waiting.pop().read_text()):
+            path = (ROOT / name.replace(".", "/")).with_suffix(".py")
+            if path.parent == module.parent and path not in found and path.exists():
+                found.add(path)
+                waiting.append(path)
     return found
+
+
+@cache
+def _names_imported(text: str) -> tuple[str, ...]:
+    """Returns what the text of a module imports: modules, and names that may be modules."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+    return tuple(names)
 
 
 def entries(path: Path = LEDGER) -> list[Entry]:

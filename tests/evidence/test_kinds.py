@@ -60,6 +60,7 @@ def test_a_run_is_untested_only_if_it_ended_and_has_no_other_reason(
     assert unknown_reason(row) == reason
 
 
+@pytest.mark.long
 def test_one_seed_of_two_examples_is_right() -> None:
     place = EXAMPLES.index("compacted")
     assert EXAMPLES[place + 1] == "faults-on-messages"

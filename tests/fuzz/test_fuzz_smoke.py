@@ -4,6 +4,7 @@ import pytest
 
 from tests.fuzz import corpus, frames, segments
 from tests.fuzz.__main__ import main
+from tests.parts import parts
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -12,7 +13,7 @@ def test_mutated_segments_are_recovered(seed: int) -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", parts([1, 2], quick=1))
 def test_mutated_frames_stop_no_node(seed: int) -> None:
     found = [finding for finding in frames.run(seed, 12_000) if finding is not None]
     assert found == []

@@ -19,12 +19,14 @@ def test_a_coordinator_that_acknowledges_before_replication_loses_commits() -> N
     expect_defect("B-56")
 
 
+@pytest.mark.long
 @shows("GRP-3", "B-57")
 def test_a_generation_that_only_the_coordinator_has_is_counted_again_by_its_successor() -> None:
     expect_defect("B-57")
     assert broken(CUT_OFF, "GRP-3") == {"double-ownership"}
 
 
+@pytest.mark.long
 @shows("GRP-4", "B-55")
 def test_a_coordinator_that_loads_nothing_reports_that_nothing_is_committed() -> None:
     expect_defect("B-55")

@@ -14,6 +14,7 @@ from checkers.final_reads import judge_with_final_reads
 from checkers.kernels.verdict_json import verdict_to_json
 from harness.runs.check import check_locally
 from harness.runs.judge import stored_context
+from tests.parts import shares
 from tests.property import (
     corruptions_of_facts,
     corruptions_of_files,
@@ -66,7 +67,9 @@ def test_there_are_many_corruptions_and_each_has_a_name_of_its_own() -> None:
     assert all(corruption.words for corruption in CORRUPTIONS)
 
 
-@pytest.mark.parametrize("corruption", CORRUPTIONS, ids=lambda corruption: corruption.name)
+@pytest.mark.parametrize(
+    "corruption", shares(CORRUPTIONS, quick_of=3), ids=lambda corruption: corruption.name
+)
 def test_a_corrupted_run_ends_as_declared(
     tmp_path: Path, runs: dict[str, Path], undamaged: dict[str, Verdict], corruption: Corruption
 ) -> None:

@@ -20,6 +20,7 @@ from checkers.kernels.real_time import NotAfter, not_after
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Validity
 from tests.anomalies.runs import run
+from tests.parts import parts
 from tests.property import declared_simulation
 from tests.property.brute_force import Call
 from tests.property.declared_runs import run_of, wrong_verdicts
@@ -48,7 +49,7 @@ IMPOSSIBLE = {("acks=0", "idempotence"), ("acks=1", "idempotence"), ("copies", "
 """Idempotent producers use acks=all, and no record of them is in the log twice."""
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", parts(range(4), quick=2))
 def test_a_correct_broker_is_never_invalid_and_a_loss_without_excuse_never_valid(part: int) -> None:
     assert list(wrong_verdicts(part * RUNS // 4, RUNS // 4)) == []
 

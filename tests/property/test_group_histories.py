@@ -18,14 +18,14 @@ from tests.property.group_histories import (
     random_history,
 )
 
-HISTORIES = 1000
+HISTORIES = 500
 """In each part; parts run side by side. `python -m tests.property.group_histories` runs any number."""
 
 ELECTIONS = (0.0, 0.2)
 
 
 @pytest.mark.parametrize("elections", ELECTIONS)
-@pytest.mark.parametrize("part", parts(range(2), quick=1))
+@pytest.mark.parametrize("part", parts(range(4), quick=1))
 def test_kernel_and_exhaustive_search_agree_on_small_histories(part: int, elections: float) -> None:
     found = disagreements(part * HISTORIES, HISTORIES, seed=7, elections=elections)
     assert next(found, None) is None

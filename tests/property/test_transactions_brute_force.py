@@ -31,7 +31,7 @@ CHECKS = {"lists": check_list_append, "logs": check_log_transactions}
 KIND_NAMES = {WW: "ww", WR: "wr", RW: "rw", PROCESS: "process", REALTIME: "realtime"}
 
 
-@pytest.mark.parametrize("first", parts(range(0, 2000, CHUNK), quick=2))
+@pytest.mark.parametrize("first", parts(range(0, 2000, CHUNK), quick=1))
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_kernel_and_exhaustive_search_agree(kind: str, first: int) -> None:
     differences = KINDS[kind][1]
@@ -96,7 +96,7 @@ def _shuffled(t: Transactions, rng: random.Random) -> Transactions:
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_the_order_of_rows_does_not_matter(kind: str) -> None:
     rng = random.Random(5)
-    for number in range(300):
+    for number in range(150):
         t = transactions_of(history_of(kind, 4, number))
         assert CHECKS[kind](_shuffled(t, rng)) == CHECKS[kind](t)
 
@@ -130,7 +130,7 @@ def _renamed(history: History, rng: random.Random) -> History:
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_names_of_transactions_and_the_unit_of_time_do_not_matter(kind: str) -> None:
     rng = random.Random(6)
-    for number in range(300):
+    for number in range(150):
         history = history_of(kind, 7, number)
         report = CHECKS[kind](transactions_of(history))
         other = CHECKS[kind](transactions_of(_renamed(history, rng)))

@@ -9,6 +9,7 @@ import pytest
 from checkers.kernels.elections import Elections
 from checkers.kernels.history import INF_NS
 from tests.anomalies.runs import broker, fault, replica, state, table
+from tests.parts import parts
 
 CASES = 480
 BROKERS = (1, 2, 3)
@@ -161,7 +162,7 @@ def explains(row: Row, node: str, since_ns: int, to_ns: int) -> bool:
     return bool(ends_it and row["invoked_ns"] <= to_ns and end_ns >= since_ns)
 
 
-@pytest.mark.parametrize("part", range(6))
+@pytest.mark.parametrize("part", parts(range(6), quick=2))
 @pytest.mark.parametrize(
     ("elr_on", "unclean", "has_brokers"),
     [

@@ -115,6 +115,7 @@ def test_damaged_files_are_reported_in_one_sentence(tmp_path, run_dir):
         build_report(run_dir)
 
 
+@pytest.mark.long
 def test_a_long_run_has_a_small_page(tmp_path):
     """Ten thousand leader changes and a hundred thousand replica states are thinned, not drawn."""
     writer = HistoryWriter(tmp_path)

@@ -10,6 +10,7 @@ from harness.runs.experiment import Experiment, NemesisConfig
 from harness.runs.judge import judge_result
 from harness.runs.simulated import simulate
 from nemesis.fault import Fault
+from tests.parts import parts
 from tests.simulation.fault_bench import FaultBench
 
 MIN_ISR = "min.insync.replicas"
@@ -144,7 +145,7 @@ def test_impossible_actions_are_refused(
         Fault(id="f0", fault="alter_config", targets=targets, params=params)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", parts(range(6), quick=2))
 def test_random_actions_beside_power_cuts_leave_the_reference_system_valid(seed: int) -> None:
     faults = NemesisConfig(
         faults=("admin", "power", "isolate", "kill"), every_family=True, gap_ms=300, step_ms=300

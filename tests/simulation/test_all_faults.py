@@ -19,6 +19,7 @@ from harness.runs.simulated import simulate
 from nemesis.administration import ACTIONS
 from nemesis.faults import FAULT_NAMES
 from nemesis.schedule import FAMILIES
+from tests.parts import parts
 
 STORM = experiments.load(Path(__file__).parents[2] / "examples" / "all-faults.toml")
 
@@ -40,9 +41,7 @@ def test_the_experiment_has_every_family() -> None:
 
 
 @pytest.mark.parametrize("weather", ["light", "stormy"])
-@pytest.mark.parametrize(
-    "seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(6, 15))]
-)
+@pytest.mark.parametrize("seed", parts(range(15), quick=2))
 def test_with_elr_random_faults_lose_no_record_without_excuse(seed: int, weather: str) -> None:
     verdict, _ = run_seed(replace(STORM, weather=weather), seed)
     assert verdict.unexcused_lost_records == 0

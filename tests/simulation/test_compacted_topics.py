@@ -90,6 +90,7 @@ def test_another_policy_is_refused(system: str, policy: str) -> None:
         Experiment(system=system, on="local", properties={"log.cleanup.policy": policy})
 
 
+@pytest.mark.long
 def test_leaders_may_lack_what_the_cleaner_removed_when_they_are_asked_about_it(
     tmp_path: Path,
 ) -> None:

@@ -63,6 +63,7 @@ def test_members_of_a_calm_run_share_the_partitions_and_take_over_from_one_anoth
             assert row["offset"] >= acknowledged.get(row["partition"], 0)
 
 
+@pytest.mark.long
 def test_one_seed_gives_the_same_trace_and_the_same_bytes_in_two_processes(
     tmp_path: Path,
 ) -> None:
@@ -77,6 +78,7 @@ def test_one_seed_gives_the_same_trace_and_the_same_bytes_in_two_processes(
     assert names == {"t1-0", "t1-1", "t2-0", "t2-1"}
 
 
+@pytest.mark.long
 def test_run_check_replay_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = ["--results", str(tmp_path), "--quiet", "--json"]
     short = tmp_path / "short.toml"

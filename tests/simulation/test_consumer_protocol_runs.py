@@ -21,6 +21,7 @@ CONSUMERS = replace(
 )
 
 
+@pytest.mark.long
 def test_members_receive_every_record_and_keep_their_commits_whatever_happens() -> None:
     counters: Counter[str] = Counter()
     for seed in (3, 4):

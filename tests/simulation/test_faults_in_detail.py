@@ -6,6 +6,7 @@ import pytest
 from fault_bench import MS, FaultBench
 
 from nemesis.fault import Fault
+from tests.parts import parts
 
 
 def test_a_wiped_broker_comes_back_with_a_new_empty_disk_and_fetches_everything() -> None:
@@ -52,7 +53,7 @@ def test_recovery_finds_a_flipped_bit_and_cuts_the_log_there() -> None:
     bench.close()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", parts(range(6), quick=2))
 def test_a_bit_flip_on_any_replica_costs_no_record(seed: int) -> None:
     bench = FaultBench(seed, weather="light")
     for target in (bench.leader(), bench.follower()):

@@ -25,6 +25,7 @@ from system_under_test.log import LogManager
 from system_under_test.log.verified import VerifiedBatches
 from system_under_test.protocol.record_batch import decode_records, encode_batch
 from system_under_test.rules import Rules
+from tests.parts import parts
 
 TOPIC_ID = UUID(int=77)
 KEY = ("t", 0)
@@ -336,7 +337,7 @@ def cut_everywhere(write_script, *, profile, mode, seeds, rules=()):
 
 
 # "xfs" differs from "ext4" in what the kernel does by itself, and that is switched off here.
-@pytest.mark.parametrize("profile", ["ext4", "posix-strict"])
+@pytest.mark.parametrize("profile", parts(["ext4", "posix-strict"], quick=1))
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("write_script", SCRIPTS)
 def test_no_power_cut_breaks_a_log(write_script, mode, profile):

@@ -14,6 +14,7 @@ from harness.runs.simulated import simulate
 from harness.scenarios import find_scenario
 from harness.scenarios.outcome import outcome_word
 from nemesis.fault import Fault
+from tests.parts import parts
 
 TWO = ClusterConfig(log_dirs=2)
 
@@ -63,7 +64,7 @@ def test_a_directory_fails_and_is_repaired() -> None:
 
 
 @pytest.mark.parametrize(("name", "params"), [("io_error", {"every": 5}), ("disk_full", {})])
-@pytest.mark.parametrize("log_dirs", [1, 2])
+@pytest.mark.parametrize("log_dirs", parts([2, 1], quick=1))
 def test_a_broker_that_goes_on_without_a_directory_is_restarted_when_the_disk_is_repaired(
     name: str, params: dict[str, Any], log_dirs: int
 ) -> None:
@@ -112,7 +113,7 @@ def test_a_replica_moves_while_it_is_used() -> None:
     assert marks_of(result).count("move-ended") == 2
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", parts(range(6), quick=2))
 def test_random_failures_and_moves_beside_kills(seed: int) -> None:
     faults = NemesisConfig(
         faults=("admin", "log_dir_error", "kill", "isolate"),

@@ -123,6 +123,7 @@ def test_equal_text_has_one_code_whether_it_is_one_object_or_several() -> None:
     assert len(codes) == 1
 
 
+@pytest.mark.long
 def test_codes_are_the_same_in_processes_with_different_hash_seeds() -> None:
     program = (
         "from tests.simulation.test_message_contents import MESSAGE, Single\n"

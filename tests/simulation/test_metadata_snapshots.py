@@ -12,6 +12,7 @@ from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_result
 from harness.runs.simulated import simulate
 from system_under_test.config import MetadataLogConfig
+from tests.parts import parts
 
 STORM = experiments.load(Path(harness.__path__[0]) / "experiments" / "elr-compare.toml")
 OFTEN = {
@@ -35,7 +36,7 @@ def storm(profile: str) -> Experiment:
 
 
 @pytest.mark.parametrize("profile", ["kafka-4.1", "kafka-3.9"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", parts(range(6), quick=2))
 def test_random_faults_break_no_invariant_and_lose_nothing_without_excuse(
     profile: str, seed: int
 ) -> None:

@@ -14,6 +14,7 @@ from harness.contracts.verdict import Verdict
 from harness.runs import experiment_file as experiments
 from harness.runs.judge import judge_result
 from harness.runs.simulated import simulate
+from tests.parts import parts
 
 STORM = experiments.load(Path(harness.__path__[0]) / "experiments" / "elr-compare.toml")
 
@@ -29,7 +30,7 @@ def run_seed(profile: str, seed: int) -> tuple[Verdict, dict[str, Any]]:
     return verdict, summary
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", parts(range(20), quick=6))
 def test_with_elr_no_acknowledged_record_is_lost_without_excuse(seed: int) -> None:
     verdict, _ = run_seed("kafka-4.1", seed)
     assert verdict.reasons == ()

@@ -27,6 +27,7 @@ def test_recovery_keeps_truncated_records_where_an_fsync_makes_one_file_durable(
     assert ("divergent-replicas" in found) == (validity == Validity.INVALID)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "anomaly"), [(10, "divergent-replicas"), (107, "stuck")])
 def test_kept_records_show_in_the_example_with_power_cuts(seed: int, anomaly: str) -> None:
     experiment = experiments.load(FOLDER.parents[1] / "examples" / "power-cuts.toml")

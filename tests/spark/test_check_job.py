@@ -96,6 +96,7 @@ def test_tasks_read_runs_at_uris_and_the_driver_reads_its_copies(
     assert at_locations(arguments, ["", "", ""]) == arguments
 
 
+@pytest.mark.long  # `test_choice_of_spark.py` starts a child process each time
 @pytest.mark.spark
 def test_a_stored_run_is_judged_by_its_own_context_in_the_child_process(real_run: Path) -> None:
     verdicts = check_on_spark([real_run], SparkOptions())

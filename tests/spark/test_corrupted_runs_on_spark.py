@@ -32,7 +32,7 @@ from tests.property.stored_corruption import (
 )
 from tests.property.test_corrupted_runs import CORRUPTIONS
 
-SAMPLE_SIZE = 40
+SAMPLE_SIZE = 20
 
 
 def sample() -> list[Corruption]:

@@ -30,6 +30,7 @@ from checkers.kernels.slices import Part, cut_slice
 from harness.contracts.run_context import LOG_CHECKERS
 from harness.history.parquet import table_files
 from harness.history.schema import TABLES
+from tests.parts import parts
 from tests.property.brute_force import ends_table, operations_table, random_history, records_table
 from tests.spark.stored_runs import (
     CONTEXT,
@@ -107,7 +108,7 @@ def _says(report: PartitionReport) -> tuple[object, ...]:
     )
 
 
-@pytest.mark.parametrize("seed", range(PARTS))
+@pytest.mark.parametrize("seed", parts(range(PARTS), quick=4))
 def test_buckets_of_any_width_and_the_kernel_agree_on_random_histories(seed: int) -> None:
     rng = random.Random(seed)
     invalid = 0
@@ -148,6 +149,7 @@ def test_a_clean_partition_is_judged_by_its_buckets_alone(tmp_path: Path, width:
     assert json.dumps(judge_in_buckets(InProcess(), task, width=width)) == json.dumps(whole)
 
 
+@pytest.mark.long
 def test_a_partition_with_a_violation_is_judged_in_buckets_like_the_whole(tmp_path: Path) -> None:
     rng = random.Random(3)
     clean = synthetic(1, 150, final_read_records=20)

@@ -39,6 +39,7 @@ def files(tmp_path: Path) -> list[TableFile]:
     return files
 
 
+@pytest.mark.long
 def test_windows_of_any_size_find_what_sorting_finds(
     files: list[TableFile], monkeypatch: pytest.MonkeyPatch
 ) -> None:

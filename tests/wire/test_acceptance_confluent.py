@@ -369,6 +369,7 @@ def test_committed_offsets_survive_the_restart_of_every_broker(
     assert found.offset == 6 and found.metadata in ("", None)
 
 
+@pytest.mark.long
 def test_a_recreated_topic_is_read_from_its_beginning(
     cluster: SharedCluster, admin: AdminClient, consumers: list[Consumer]
 ) -> None:

@@ -170,6 +170,7 @@ def test_kafka_python_producer_examples(start: Start, bootstrap: str) -> None:
     assert "offset" in program.finish()
 
 
+@pytest.mark.long
 def test_kafka_python_consumer_examples(start: Start, bootstrap: str) -> None:
     before = DEFAULT_ADDRESS.format(bootstrap=bootstrap)
     send = "from kafka import KafkaProducer; p = KafkaProducer(); "
@@ -203,6 +204,7 @@ def test_kafka_python_manual_assignment(start: Start, bootstrap: str) -> None:
     assert "got 2" in reader.finish()
 
 
+@pytest.mark.long
 def test_kafka_python_commands(bootstrap: str, tmp_path: Path) -> None:
     block = example("kafka-python", "python -m kafka.consumer -b localhost:9092")
     lines = [

@@ -251,7 +251,7 @@ def check(journal: Journal, follower: Follower, *, epochs: int = 1) -> None:
     "produce",
     [
         pytest.param(produce_with_confluent, id="confluent"),
-        pytest.param(produce_with_kafka_python, id="kafka-python"),
+        pytest.param(produce_with_kafka_python, id="kafka-python", marks=pytest.mark.long),
         pytest.param(produce_with_aiokafka, id="aiokafka", marks=pytest.mark.long),
     ],
 )
@@ -317,6 +317,7 @@ def values_by_epoch(cluster: SharedCluster, topic: str) -> dict[int, list[int]]:
     return values
 
 
+@pytest.mark.long
 def test_a_paused_leader_that_comes_back_loses_nothing(
     cluster: SharedCluster, journal: Journal, producing: Callable[..., Run]
 ) -> None:

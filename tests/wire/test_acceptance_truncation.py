@@ -149,6 +149,7 @@ def truncation_error(reader: Consumer) -> str:
     return str(error.str()).lower()
 
 
+@pytest.mark.long
 def test_librdkafka_consumers_detect_a_truncation_and_apply_their_reset_policy(
     story: Story,
 ) -> None:

@@ -78,6 +78,7 @@ class World:
         return await self.group.drain(lambda: time.monotonic() < deadline_s)
 
 
+@pytest.mark.long
 def test_members_come_and_go_and_coordinators_die_and_every_record_is_delivered(
     cluster: SharedCluster,
 ) -> None:

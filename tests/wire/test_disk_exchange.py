@@ -30,19 +30,13 @@ from nemesis.agent.disks.images import sync_filesystem
 from nemesis.agent.disks.power_cut import CutPlan, cut
 from tests.containers.disk_rig import disk_folder
 
-pytestmark = [pytest.mark.wire, pytest.mark.timeout(LIMIT_S * 5)]
+# Each needs two systems and a Java process per question.
+pytestmark = [pytest.mark.long, pytest.mark.wire, pytest.mark.timeout(LIMIT_S * 5)]
 
 
-@pytest.mark.parametrize(
-    "nodes", [1, pytest.param(3, marks=pytest.mark.long)], ids=["one-node", "three-nodes"]
-)
-@pytest.mark.parametrize(
-    "is_clean", [True, pytest.param(False, marks=pytest.mark.long)], ids=["clean-stop", "killed"]
-)
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [pytest.param("reference", "kafka", marks=pytest.mark.long), ("kafka", "reference")],
-)
+@pytest.mark.parametrize("nodes", [1, 3], ids=["one-node", "three-nodes"])
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean-stop", "killed"])
+@pytest.mark.parametrize(("first", "second"), [("reference", "kafka"), ("kafka", "reference")])
 def test_log_directories_move_to_the_other_system_and_back(
     first: str, second: str, is_clean: bool, nodes: int, tmp_path: Path
 ) -> None:
@@ -94,7 +88,7 @@ def end(cluster: LocalCluster, is_clean: bool) -> None:
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [("reference", "kafka"), pytest.param("kafka", "reference", marks=pytest.mark.long)],
+    [("reference", "kafka"), ("kafka", "reference")],
     ids=["from-reference", "from-kafka"],
 )
 @pytest.mark.xdist_group("containers")
@@ -138,7 +132,6 @@ def test_both_systems_recover_the_same_from_a_disk_that_lost_power(
     assert set(recovered) < set(written)
 
 
-@pytest.mark.long  # the test above has a real power cut
 @pytest.mark.parametrize(
     ("first", "second"),
     [("reference", "kafka"), ("kafka", "reference")],

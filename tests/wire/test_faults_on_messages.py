@@ -80,6 +80,7 @@ def test_every_fault_on_messages_takes_effect_and_loses_nothing(tmp_path: Path) 
     assert rows["drop"]["evidence"]["messages_dropped"] <= 2
 
 
+@pytest.mark.long
 def test_faults_wait_for_messages_marks_and_fsyncs(tmp_path: Path) -> None:
     def pause(name: str, event: str) -> str:
         return f'id = "{name}"\nfault = "pause"\ntargets = ["b2"]\non = "{event}"\nfor_ms = 100'

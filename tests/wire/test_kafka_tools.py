@@ -12,6 +12,7 @@ from harness.contracts.system import Settings
 from harness.environments.local.standing import LocalCluster
 from harness.systems.apache_kafka.adapter import SYSTEM
 from tests.kafka_jars import kafka_or_skip
+from tests.parts import parts
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(LIMIT_S * 3)]
 PROPERTIES = {"group.initial.rebalance.delay.ms": "0", "min.insync.replicas": "2"}
@@ -40,7 +41,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield cluster
 
 
-@pytest.mark.parametrize("story", SHORT, ids=_name)
+@pytest.mark.parametrize("story", parts(SHORT, quick=1), ids=_name)
 def test_the_tools_work_with_the_reference_system(
     cluster: SharedCluster, story: Story, tmp_path: Path
 ) -> None:

@@ -252,6 +252,7 @@ def verifiable_consumer(tools: Tools, topic: str, group: str, count: int) -> lis
     )
 
 
+@pytest.mark.long
 def test_the_java_consumer_reads_with_the_consumer_protocol(
     cluster: SharedCluster, tmp_path: Path
 ) -> None:

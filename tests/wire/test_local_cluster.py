@@ -71,6 +71,7 @@ def test_a_cluster_starts_is_described_and_leaves_nothing(shell: Shell) -> None:
             probe.bind((host, int(port)))
 
 
+@pytest.mark.long
 def test_one_broker_is_enough_for_groups_and_transactions(shell: Shell) -> None:
     """Internal topics have at most as many replicas as there are brokers; with three, InitProducerId times out."""
     from confluent_kafka import Consumer, Producer, TopicPartition

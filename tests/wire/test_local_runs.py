@@ -65,6 +65,7 @@ def test_kill_9_and_restart_of_any_node_under_load_loses_nothing(tmp_path: Path)
     assert {-9} == {code for one in evidence for code in one.get("exit_codes", {}).values()} - {0}
 
 
+@pytest.mark.long
 def test_a_replica_moves_to_another_log_directory_of_a_real_broker_under_load(
     tmp_path: Path,
 ) -> None:

@@ -78,6 +78,7 @@ def test_a_run_records_both_ends_and_what_was_lost(tmp_path: Path) -> None:
     assert "b2" in {row["dst"] for row in lost}
 
 
+@pytest.mark.long
 def test_a_run_records_nothing_if_the_experiment_says_so(tmp_path: Path) -> None:
     assert not run_experiment(tmp_path, switch="off").exists()
 

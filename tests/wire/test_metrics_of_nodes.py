@@ -63,6 +63,7 @@ def test_every_node_serves_its_metrics(tmp_path: Path, capsys: pytest.CaptureFix
         assert main(["cluster", "down", *directory]) == 0
 
 
+@pytest.mark.long
 def test_a_run_records_them_and_the_report_draws_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,6 +18,7 @@ from harness.systems.reference.status import broker_count
 from system_under_test.real.events import parse_event
 from system_under_test.real.node_file import NodeFileError, read_node_file
 from system_under_test.real.observer import open_events
+from tests.parts import parts
 
 GOOD = """
 node_id = 1
@@ -174,7 +175,7 @@ def test_sigkill_leaves_no_marker_and_the_node_comes_back(pair: LocalCluster) ->
     eventually(lambda: broker_count(pair.nodes["b1"].address) == 1)
 
 
-@pytest.mark.parametrize("module", COMMANDS)
+@pytest.mark.parametrize("module", parts(COMMANDS, quick=1))
 def test_a_node_that_cannot_start_reports_why_and_exits_with_255(
     pair: LocalCluster, tmp_path: Path, module: tuple[str, ...]
 ) -> None:
@@ -201,6 +202,7 @@ def test_a_node_that_cannot_start_reports_why_and_exits_with_255(
     assert "cannot be used" in said(text.replace(own, 'data_dir = "file/data"'))
 
 
+@pytest.mark.long
 def test_a_node_that_loses_its_disk_ends_with_an_error(pair: LocalCluster) -> None:
     node = pair.nodes["c11"]
     log = next((node.directory / "data").rglob("__cluster_metadata-0/*.log"))

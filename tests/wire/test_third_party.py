@@ -90,6 +90,7 @@ def test_a_stored_run_of_a_third_party_system_is_judged_again(
     assert json.loads(again.stdout)["anomalies"] == summary["anomalies"]
 
 
+@pytest.mark.long
 def test_the_built_in_workload_runs_on_a_third_party_system_with_its_client(
     installed: Path, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ RECORDS = 300
 NUMBERS = 20
 
 
+@pytest.mark.long
 def test_transactions_of_the_java_client_have_an_epoch_each(
     cluster: SharedCluster, tmp_path: Path
 ) -> None:

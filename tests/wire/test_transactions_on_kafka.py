@@ -14,13 +14,13 @@ from workloads.transactions_config import TransactionsConfig
 
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 
-pytestmark = [pytest.mark.wire, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.wire, pytest.mark.timeout(900)]
 
 VERSION = "4.0.2"
 OF_READ_COMMITTED = ("G1a", "aborted-record-visible", "precommitted-read", "torn-transaction")
 
 
-@pytest.mark.parametrize("client", ["confluent", pytest.param("native", marks=pytest.mark.long)])
+@pytest.mark.parametrize("client", ["confluent", "native"])
 def test_transactions_survive_a_kill_of_a_broker(client: str, tmp_path: Path) -> None:
     kafka_or_skip(VERSION)
     experiment = Experiment(

@@ -206,6 +206,7 @@ def test_every_anomaly_is_planted_and_found(
     assert all("may have been at the hole" in idempotent[name] for name in OF_HOLES)
 
 
+@pytest.mark.long
 def test_what_a_run_has_nothing_for_is_not_planted_and_says_why(
     run: tuple[dict, RunContext],
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.group_times import GroupTimes, group_of
+from tests.parts import parts
 
 ROOT = Path(__file__).parents[3]
 
@@ -46,7 +47,9 @@ def test_all_phases_count_and_the_longest_group_is_first() -> None:
     assert times.lines() == ["wire    120.0 s      1 tests", "unit      1.8 s      2 tests"]
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one-process", "two-workers"])
+@pytest.mark.parametrize(
+    "workers", parts([(), ("-n", "2")], quick=1), ids=["one-process", "two-workers"]
+)
 def test_the_summary_is_printed_once(workers: tuple[str, ...]) -> None:
     node = "tests/unit/harness/test_group_times.py::test_a_group_is_the_first_folder_below_tests"
     done = subprocess.run(

@@ -366,6 +366,7 @@ def found_with(name, seed):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_defects_of_the_reference_system_fall_into_few_groups_that_they_do_not_share():
     """One keeps its ELR, the other acknowledges too early: other bugs, other signatures, whatever the seed."""
     groups = {

@@ -109,7 +109,7 @@ def test_what_a_mutant_shows_without_the_defect_is_named_with_its_own_command(
         assert experiments.load(path).disabled_rules == ()
 
 
-@pytest.mark.parametrize(("members", "size"), [(3, 1), (2, 5)])
+@pytest.mark.parametrize(("members", "size"), [(3, 1), pytest.param(2, 5, marks=pytest.mark.long)])
 def test_the_number_of_workers_changes_nothing(tmp_path: Path, members: int, size: int) -> None:
     assert counts(run(tmp_path / "one")) == counts(run(tmp_path / "more", members, size))
 

@@ -121,6 +121,7 @@ def test_nothing_may_follow_or_be_missing_at_the_end_of_a_list():
         list(read_forms(["[1 2)"], origin="text", unwrap=True))
 
 
+@pytest.mark.long
 def test_a_long_history_on_one_line_is_read_in_the_memory_of_one_form():
     count = 20_000
 

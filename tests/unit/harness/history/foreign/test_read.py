@@ -79,6 +79,7 @@ def test_a_line_of_a_log_has_a_limit(write, monkeypatch):
         read_history(path, form=Format.JSONL)
 
 
+@pytest.mark.long
 def test_a_long_log_is_converted_in_bounded_memory(write, monkeypatch):
     """The rows of all operations as Python values would need more than 8 MB."""
     count = 6000
