@@ -22,7 +22,8 @@ from rich.table import Table
 from harness.campaigns.forked import end_with_parent
 from tests.evidence.cases import AS_ON_DISKS, UNTESTED, Cases
 from tests.evidence.kinds import KINDS, judge
-from tests.evidence.ledger import Entry, add, digest, entries
+from tests.evidence.ledger import Entry, add, entries
+from tests.evidence.meaning import digest
 
 CHUNKS_PER_PROCESS = 10
 

@@ -7,15 +7,13 @@ from typing import Any
 from harness.campaigns.effects import row_of_effects
 from harness.contracts.verdict import Judgement, Validity, Verdict
 from harness.errors import HarnessFailure
-from harness.history.writer import HistoryWriter
 from harness.runs import experiment_file
 from harness.runs.experiment import Experiment
-from harness.runs.judge import judge_result
+from harness.runs.judge import judge_record
 from harness.runs.resolved import resolve
-from harness.runs.simulated import SimulatedRun
 from tests.evidence.cases import AS_ON_DISKS, UNTESTED, Cases
-from tests.evidence.kept_records import missing_records
 from tests.evidence.known_finding import KNOWN_FINDING, on_ordered_disk, records_came_back
+from tests.evidence.recorded_runs import recorded_run
 
 FLAGGED = {"elected-unclean", "elected-last-known-leader"}
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,9 +40,9 @@ class BrokerRuns:
             seed, index = divmod(number, len(self.profiles))
             profile = self.profiles[index]
             planned = self.experiment(profile)
-            wrong, reason = _judged(planned, seed)
+            wrong, reason = judged_run(planned, seed)
             if wrong and records_came_back(planned, seed):
-                is_known = not _judged(on_ordered_disk(planned), seed)[0]
+                is_known = not judged_run(on_ordered_disk(planned), seed)[0]
                 wrong, reason = ("", KNOWN_FINDING) if is_known else (wrong, reason)
             if wrong:
                 cases.wrong.append(f"{profile}, seed {seed}: {wrong}")
@@ -62,35 +60,34 @@ class BrokerRuns:
         return experiment_file.from_data(data)
 
 
-def _judged(planned: Experiment, seed: int) -> tuple[str, str]:
+def judged_run(planned: Experiment, seed: int) -> tuple[str, str]:
     """Runs one seed.
 
     Returns:
         What is wrong with the run or its verdict, and why its verdict is not valid; each "" if there is nothing.
     """
     experiment, _ = resolve(planned, seed)
-    run = SimulatedRun(experiment, seed, HistoryWriter(None))
-    result = run.run()
-    marks = set(result.tables["marks"].column("mark").to_pylist())
-    if result.stuck:
+    run = recorded_run(experiment, seed)
+    marks = set(run.tables["marks"].column("mark").to_pylist())
+    if run.stuck:
         # It may lose a coordinator's state, and a transaction then stays open for good, as in Kafka.
-        return ("", "stuck after a flagged election") if marks & FLAGGED else (result.stuck, "")
+        return ("", "stuck after a flagged election") if marks & FLAGGED else (run.stuck, "")
     try:
-        verdict, _ = judge_result(experiment, seed, result)
+        verdict = judge_record(run.tables, experiment)
     except HarnessFailure as error:
         return str(error), ""
-    if result.violations:
-        return f"violations: {result.violations[:2]}", ""
-    (elr_on,) = result.tables["run_facts"].column("elr_on").to_pylist()
+    if run.violations:
+        return f"violations: {run.violations[:2]}", ""
+    (elr_on,) = run.tables["run_facts"].column("elr_on").to_pylist()
     destroyed = any(
-        row["took_effect"] and row["can_lose_data"] for row in result.tables["faults"].to_pylist()
+        row["took_effect"] and row["can_lose_data"] for row in run.tables["faults"].to_pylist()
     )
     if (
         verdict.validity is Validity.UNKNOWN
         and not row_of_effects(experiment, verdict)["unknown_reason"]
     ):
         return "", UNTESTED
-    return compare(verdict, missing_records(run), may_lose=destroyed and not elr_on)
+    return compare(verdict, run.missing, may_lose=destroyed and not elr_on)
 
 
 def compare(verdict: Verdict, missing: int | None, *, may_lose: bool) -> tuple[str, str]:

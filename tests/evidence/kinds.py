@@ -52,7 +52,7 @@ class Kind:
     Attributes:
         judge: Judges cases `first` to `first + count - 1`.
         chunk: How many cases are judged before the ledger is written.
-        parts: The code that the result is about (`tests.evidence.ledger.digest`).
+        parts: The code that the result is about (`tests.evidence.meaning.digest`).
     """
 
     title: str

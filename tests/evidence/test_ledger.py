@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.evidence import kinds, ledger
+from tests.evidence import kinds, ledger, meaning
 from tests.evidence.cases import Cases
 from tests.evidence.kinds import KINDS, ROOT, Kind
 
@@ -18,7 +18,7 @@ KIND = replace(KINDS["log-levels"], parts=("part",))
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package with one module, in place of the repository."""
-    monkeypatch.setattr(ledger, "ROOT", tmp_path)
+    monkeypatch.setattr(meaning, "ROOT", tmp_path)
     path = tmp_path / "part" / "module.py"
     path.parent.mkdir()
     path.write_text("LIMIT = 1\n")
@@ -55,10 +55,10 @@ def test_a_part_can_leave_out_a_folder(module: Path) -> None:
     inner = module.parent / "real" / "module.py"
     inner.parent.mkdir()
     inner.write_text("LIMIT = 1\n")
-    whole, without = ledger.digest(("part",)), ledger.digest(("part", "!part/real"))
+    whole, without = meaning.digest(("part",)), meaning.digest(("part", "!part/real"))
     inner.write_text("LIMIT = 2\n")
-    assert ledger.digest(("part",)) != whole
-    assert ledger.digest(("part", "!part/real")) == without
+    assert meaning.digest(("part",)) != whole
+    assert meaning.digest(("part", "!part/real")) == without
 
 
 def test_the_runs_that_are_judged_call_nothing_that_is_left_out() -> None:
@@ -82,7 +82,7 @@ print(json.dumps(sorted(called)))
     called = json.loads(ran.stdout)
     parts = KINDS["seconds"].parts
     left_out = tuple(str(ROOT / part[1:]) for part in parts if part.startswith("!"))
-    counted = {str(path) for path in ledger.modules_of(parts)}
+    counted = {str(path) for path in meaning.modules_of(parts)}
     assert left_out
     assert [one for one in called if one.startswith(left_out) and one not in counted] == []
     assert str(ROOT / "system_under_test" / "broker" / "fetch.py") in counted & set(called)
@@ -92,11 +92,11 @@ print(json.dumps(sorted(called)))
 def test_a_module_counts_with_what_it_imports_and_nothing_else(module: Path) -> None:
     module.with_name("entry.py").write_text("from part.module import LIMIT\n")
     module.with_name("other.py").write_text("LIMIT = 1\n")
-    before = ledger.digest(("part/entry.py",))
+    before = meaning.digest(("part/entry.py",))
     module.with_name("other.py").write_text("LIMIT = 2\n")
-    assert ledger.digest(("part/entry.py",)) == before
+    assert meaning.digest(("part/entry.py",)) == before
     module.write_text("LIMIT = 2\n")
-    assert ledger.digest(("part/entry.py",)) != before
+    assert meaning.digest(("part/entry.py",)) != before
 
 
 def test_a_broken_comparison_is_reported_as_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

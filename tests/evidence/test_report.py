@@ -5,7 +5,8 @@ import pytest
 from tests.evidence.__main__ import report
 from tests.evidence.cases import AS_ON_DISKS, UNTESTED
 from tests.evidence.kinds import KINDS
-from tests.evidence.ledger import Entry, digest
+from tests.evidence.ledger import Entry
+from tests.evidence.meaning import digest
 
 
 def test_every_reason_is_in_one_column(capsys: pytest.CaptureFixture[str]) -> None:
