@@ -86,6 +86,10 @@ class Pending:
     acks: int
 
 
+OTHERS_SHARE = 0.3
+"""In this share of the steps something happens that plain runs do not have."""
+
+
 class Cluster:
     """Simulates one run. Mutable."""
 
@@ -96,6 +100,7 @@ class Cluster:
         late: random.Random | None = None,
         copies: random.Random | None = None,
         copies_share: float = 0.0,
+        others: random.Random | None = None,
     ) -> None:
         self.rng = rng
         self.choices = choices
@@ -104,6 +109,9 @@ class Cluster:
         self.copies = copies
         """Decides which appends idempotent producers send again, and to which leader; None if they do not."""
         self.copies_share = copies_share
+        self.others = others
+        """Decides about questions for the log end, appends that are refused, and final reads in pieces; None if
+        there are none."""
         self.now = 10
         self.min_isr = 2 if choices.elr_on else 1
         self.replicas = {b: Replica() for b in BROKERS}
@@ -451,18 +459,67 @@ class Cluster:
     def drop_pending(self, b: int) -> None:
         self.pending[b].clear()
 
-    def read(self, b: int, *, final: bool = False) -> None:
+    def ask_or_be_refused(self) -> None:
+        """Asks a leader for the log end, or sends an append to a broker that refuses it."""
+        if self.others is None or self.others.random() >= OTHERS_SHARE:
+            return
+        kind, b = self.others.random(), self.others.choice(BROKERS)
+        r = self.replicas[b]
+        if kind < 0.5 and r.leads:
+            self.ask_for_end(b)
+        elif kind < 0.7 and not r.leads:
+            invoked = self.tick()
+            value = len(self.calls)
+            self.calls.append(
+                Call(
+                    op=value,
+                    kind="append",
+                    process=value,
+                    inv=invoked,
+                    res=self.tick(),
+                    outcome="fail",
+                )
+            )
+
+    def ask_for_end(self, b: int) -> None:
+        r = self.replicas[b]
+        invoked, end = self.tick(), r.high_watermark
+        self.calls.append(
+            Call(
+                op=len(self.calls),
+                kind="latest",
+                process=901,
+                inv=invoked,
+                res=self.tick(),
+                offset=end,
+                epoch=r.epoch if self.choices.has_epochs else -1,
+            )
+        )
+
+    def read_to_the_end(self) -> None:
+        """Reads the whole log of the leader, perhaps in several polls."""
+        end = self.replicas[self.leader].high_watermark
+        start, others = 0, self.others
+        while others is not None and start < end and others.random() < 0.6:
+            stop = others.randint(start + 1, end)
+            self.read(self.leader, final=True, start=start, stop=stop)
+            start = stop
+        self.read(self.leader, final=True, start=start)
+
+    def read(self, b: int, *, final: bool = False, start: int = 0, stop: int | None = None) -> None:
         r = self.replicas[b]
         if not r.leads and not self.choices.follower_reads:
             return
         invoked = self.tick()
         end = r.high_watermark
-        start = 0 if final else self.rng.randint(0, end)
-        stop = end if final else min(end, start + self.rng.randint(1, 6))
+        if not final:
+            start = self.rng.randint(0, end)
+            stop = min(end, start + self.rng.randint(1, 6))
+        stop = end if stop is None else stop
         delay = 0 if final else self.rng.choice((0, 0, 4, 80))
         response = self.tick() + delay
-        shown = r.log[start:stop]
-        self.known.update(enumerate(shown, start))
+        shown = list(enumerate(r.log[start:stop], start))
+        self.known.update(shown)
         self.calls.append(
             Call(
                 op=len(self.calls),
@@ -471,8 +528,10 @@ class Cluster:
                 inv=invoked,
                 res=response,
                 position=start,
-                records=tuple((start + i, record.value) for i, record in enumerate(shown)),
-                stamps=tuple(record.epoch if self.choices.has_stamps else -1 for record in shown),
+                records=tuple((offset, record.value) for offset, record in shown),
+                stamps=tuple(
+                    record.epoch if self.choices.has_stamps else -1 for _, record in shown
+                ),
                 end=end if final or self.rng.random() < 0.5 else None,
                 epoch=r.epoch if self.choices.has_epochs and r.leads else -1,
                 final=final,
@@ -483,6 +542,7 @@ class Cluster:
 
     def step(self) -> None:
         self.send_again()
+        self.ask_or_be_refused()
         kind = self.rng.random()
         leaders = [b for b in BROKERS if self.replicas[b].leads]
         if kind < 0.32 and leaders:
@@ -537,7 +597,7 @@ class Cluster:
         for b in BROKERS:
             self.replicate(b)
         if self.choices.final_is_complete:
-            self.read(self.leader, final=True)
+            self.read_to_the_end()
 
 
 def common_prefix(one: list[Record], other: list[Record]) -> int:

@@ -4,7 +4,8 @@
 each wrong verdict; `--seed N` prints one run. A later call can continue with the next first seed. With `--gaps`
 states of the partition or rows of replicas are missing, and with `--skew` clocks differ: then more may be unknown,
 but nothing else may be said. With `--copies [SHARE]` producers are idempotent and send appends again, so that
-several leaders may have written one record.
+several leaders may have written one record. With `--others` clients also ask for log ends, are refused, and read
+the end in several polls.
 
 The brokers follow Kafka's rules for leaders, followers and high watermarks, except that some runs break them: they
 elect a replica outside of the ISR without a flag, cut a leader's log before it is elected again, or elect with a
@@ -223,11 +224,13 @@ class Conditions:
         skew: Whether clocks differ.
         copies_share: In this share of the steps a leader gets an append once more; unless it is 0, producers are
             idempotent.
+        others: Whether clients also ask for log ends, are refused, and read the end in several polls.
     """
 
     gaps: bool = False
     skew: bool = False
     copies_share: float = 0.0
+    others: bool = False
 
     @property
     def copies(self) -> bool:
@@ -264,6 +267,7 @@ def random_run(
         late if late.random() < HEARS_LATE_SHARE else None,
         random.Random(f"copies/{seed}") if conditions.copies else None,
         conditions.copies_share,
+        random.Random(f"others/{seed}") if conditions.others else None,
     )
     for _ in range(rng.choice((15, 30, 60, 120))):
         cluster.step()
@@ -392,8 +396,14 @@ def main() -> int:
         metavar="SHARE",
         help=f"let producers send appends again, in this share of the steps ({SOME_COPIES})",
     )
+    parser.add_argument("--others", action="store_true", help="ask for log ends, refuse appends")
     arguments = parser.parse_args()
-    conditions = Conditions(gaps=arguments.gaps, skew=arguments.skew, copies_share=arguments.copies)
+    conditions = Conditions(
+        gaps=arguments.gaps,
+        skew=arguments.skew,
+        copies_share=arguments.copies,
+        others=arguments.others,
+    )
     if arguments.seed is not None:
         show(arguments.seed, conditions)
         return 0
