@@ -49,8 +49,6 @@ class Features:
     afterwards, else the added ones."""
     caps_min_isr: bool = True
     """Whether a leader limits `min.insync.replicas` to the number of replicas (MIN-1; from 3.7)."""
-    cancels_at_equal_epoch: bool = True
-    """Whether a registration whose partition epoch is already known cancels a pending ISR change (LEAD-2)."""
     recovery_compares_epochs: bool = False
     """Whether recovery cuts a batch that is older than the epoch cache has for its offset (REC-1)."""
     truncation: str = ON_FETCH

@@ -670,6 +670,16 @@ _ALL: tuple[Defect, ...] = (
         anomalies=("A",),
         sentence="A member of the ELR that is stopped while it starts leaves it, although its log is intact.",
     ),
+    Defect(
+        id="B-69",
+        name="proposal-cancelled-by-old-news",
+        origin="Apache Kafka 4.0.2 to 4.4.0",
+        rules=("LEAD-6",),
+        anomalies=("A",),
+        invariants=("INV-2", "INV-3"),
+        sentence="A leader that hears of an ISR change once more forgets the next one, which may be in force, and"
+        " commits records without the member that it adds.",
+    ),
 )
 
 DEFECTS: dict[str, Defect] = {defect.id: defect for defect in _ALL}

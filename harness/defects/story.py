@@ -528,6 +528,11 @@ class Story:
         """Whether a running broker has heard that another one may join ISRs."""
         return bool(self.broker(broker).metadata.is_isr_eligible(other))
 
+    def knows_isr(self, broker: int) -> tuple[int, ...]:
+        """Returns the ISR in the metadata that a running broker has applied."""
+        isr: tuple[int, ...] = self.broker(broker).metadata.image.partition(TOPIC, 0).isr
+        return isr
+
 
 def node_name(node: int) -> str:
     """Returns the name of a broker (1 ...) or controller (11 ...)."""

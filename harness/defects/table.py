@@ -114,6 +114,7 @@ SCHEDULES: dict[str, Schedule] = {
     "B-66": Schedule(plot=transactions.a_marker_of_an_old_coordinator_arrives),
     "B-67": Schedule(plot=transactions.nothing_ends_a_transaction),
     "B-68": Schedule(plot=lifecycle.a_member_of_the_elr_is_stopped_while_it_starts),
+    "B-69": Schedule(plot=isr.news_of_the_expansion_before_is_late),
 }
 """Directed schedules of one partition by identifier of the defect."""
 

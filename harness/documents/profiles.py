@@ -96,10 +96,6 @@ _ROWS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     ),
     "segment_bytes_min": ("smallest `segment.bytes` of a topic", str),
     "caps_min_isr": ("leaders cap min ISR by the number of replicas (MIN-1, KAFKA-15583)", _flag),
-    "cancels_at_equal_epoch": (
-        "a known partition epoch cancels a pending ISR change (LEAD-2)",
-        _flag,
-    ),
     "recovery_compares_epochs": ("recovery compares batches with the epoch cache (REC-1)", _flag),
     "truncation": ("what shows followers where they diverge (TRUNC-4)", lambda value: f"`{value}`"),
     "commit_wakes_metadata_fetch": ("commits wake fetches of metadata (RAFT-9, KIP-1166)", _flag),

@@ -420,7 +420,7 @@ def _request(
 
     cluster, system = experiment.cluster, experiment.system_under_test
     settings = settings_of(experiment)
-    if needs_fault_point(planned_schedule(experiment, seed)):
+    if needs_fault_point(planned_faults(experiment, seed)):
         settings = replace(settings, with_fault_point=True)
     return ClusterRequest(
         system=system,

@@ -33,6 +33,7 @@ def scenario_experiment(
         # A scenario is short, and its report shows one moment.
         "record_messages": ON if isinstance(kind, RecordsMessages) else AUTO,
         "features": scenario.features if isinstance(kind, VersionedSystem) else {},
+        "properties": dict(scenario.properties),
         **given({"profile": profile, **values}),
     }
     base = Experiment(

@@ -48,6 +48,13 @@ OBSERVED_MS = 10_000
 """How long a partition may stay without a leader; an election takes less than a second."""
 PROPOSED_MS = 30_000
 """How long a leader may take to remove a replica that no longer fetches, if it is not refused."""
+NEVER = Wait(leader=9)
+"""No broker has this number."""
+APPLIED_MS = 2_000
+"""How long a broker may take to apply metadata or to send a request that it has reason for."""
+LAG_MS = 30_000
+"""`replica.lag.time.max.ms`, as it is by default. A leader looks for followers that lag twice in this time, and what
+happens between two ISR changes must fit in between."""
 ASSIGNED_MS = 5_000
 """How long a broker may take to report the new directory of a replica and the controller to commit it."""
 
@@ -262,6 +269,63 @@ def _b68() -> Scenario:
     )
 
 
+def _b69() -> Scenario:
+    held = {follower: (f"ask-b{follower}", f"copy-b{follower}") for follower in (2, 3)}
+    steps: tuple[Step, ...] = (
+        *TEN_RECORDS,
+        isolate(2),
+        isolate(3),
+        # It is only in the log of broker 1. The high watermark stays at ten, so that 2 and 3 may join without it.
+        Append(count=1, until_ok=False, in_background=True),
+        Wait(fenced=(2, 3), isr=(1,)),
+        Join(),
+        # For so long the high watermark would wait for a follower that was caught up without a proposal (HW-4).
+        Observe(until=NEVER, limit_ms=LAG_MS + APPLIED_MS),
+        *(
+            inject(name, "hold_messages", messages=messages)
+            for follower, (asks, copies) in held.items()
+            for name, messages in (
+                (asks, f"Fetch from b{follower} to b1"),
+                (copies, f"FetchResponse from b1 to b{follower}"),
+            )
+        ),
+        heal("isolate-b2", "isolate-b3"),
+        Wait(unfenced=(2, 3)),
+        Observe(until=NEVER, limit_ms=APPLIED_MS),
+        inject("stall-b1", "stall_metadata", "b1"),
+        heal("ask-b3"),
+        Wait(isr=(1, 3)),
+        # Broker 1 proposes to add 2, and then the metadata tell it that 3 was added. Nor may it remove 3 before.
+        inject("propose", "hold_messages", messages="AlterPartition from b1"),
+        Observe(until=NEVER, limit_ms=APPLIED_MS),
+        heal("ask-b2"),
+        Observe(until=NEVER, limit_ms=APPLIED_MS),
+        heal("stall-b1"),
+        Observe(until=NEVER, limit_ms=APPLIED_MS),
+        inject("stall-b1-again", "stall_metadata", "b1"),
+        inject("respond", "hold_messages", messages="AlterPartitionResponse to b1"),
+        heal("propose"),
+        Wait(isr=(1, 2, 3)),
+        Append(count=1, until_ok=False, in_background=True),
+        heal("copy-b3"),
+        Join(),
+        inject("kill-b1", "kill", "b1"),
+        Wait(fenced=(1,)),
+        heal("copy-b2", "respond", "stall-b1-again"),
+        start(1),
+        Wait(unfenced=(1, 2, 3), has_leader=True),
+        Append(count=5),
+    )
+    return _scenario(
+        "B-69",
+        "news of an ISR change arrive after the leader has proposed the next one, which it forgets",
+        steps,
+        versions=dict([_expect("4.0.0", "4.4.0", "loss")]),
+        expected=dict.fromkeys((OFF_NO_GATE, OFF, ON), "ok"),
+        properties={"replica.lag.time.max.ms": str(LAG_MS)},
+    )
+
+
 def _raft_timers() -> Scenario:
     hour_ms = 3_600_000
     steps: tuple[Step, ...] = (
@@ -311,6 +375,7 @@ VARIANTS: dict[str, Scenario] = {
     "B-34": _b34(),
     "B-47": _b47(),
     "B-68": _b68(),
+    "B-69": _b69(),
     "raft-timers": _raft_timers(),
     "B-48": _scenario(
         "B-48",

@@ -178,6 +178,7 @@ class Scenario:
         brokers: How many it needs.
         log_dirs: Log directories that every broker needs.
         features: Levels of the features that it needs, for systems that have versions.
+        properties: Kafka's properties of the nodes.
         disabled_rules: Rules of the reference system that are switched off.
         is_watched: Whether the invariant monitor watches the run. It would end the run at the first consequence of
             a defect; without it, what clients see decides the outcome.
@@ -196,6 +197,7 @@ class Scenario:
     brokers: int = 3
     log_dirs: int = 1
     features: Mapping[str, int] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
     disabled_rules: tuple[str, ...] = ()
     is_watched: bool = True
     is_simulated_only: bool = False

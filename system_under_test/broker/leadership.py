@@ -50,7 +50,6 @@ class Leadership:
         on_high_watermark_moved: Called, with the state consistent, after the high watermark moved.
 
     Attributes:
-        cancelled_isr: The maximal ISR of a proposal that was cancelled without news from the controller (LEAD-2).
         epoch_start_offset: The log end when the leader epoch began.
         followers: Exactly the assigned followers, in assignment order.
         state: The ISR as far as it is known; see `isr.py`.
@@ -68,7 +67,6 @@ class Leadership:
         "_on_high_watermark_moved",
         "_replica",
         "_topic_min_isr",
-        "cancelled_isr",
         "effective_min_isr",
         "epoch_start_offset",
         "followers",
@@ -94,7 +92,6 @@ class Leadership:
         self.state: IsrState = Committed(isr=registration.isr)
         # The state for which "high-watermark-gated" was marked, so that it is marked once per state.
         self._gated_state: IsrState | None = None
-        self.cancelled_isr: tuple[int, ...] = ()
         self.followers: dict[int, FollowerState] = {}
         self._take_assignment(registration)
         self._begin_epoch(registration, is_new_leader=True)
@@ -123,17 +120,14 @@ class Leadership:
         """
         replica = self._replica
         self._take_assignment(registration)
-        # LEAD-2: whatever was proposed, this is what the controller decided. Kafka also cancels when an
-        # AlterPartition response has already brought the partition epoch. A proposal made since may be in force by
-        # then, and until the metadata show it, the high watermark does not wait for the member that it adds.
-        context = self._context
+        rules = self._context.rules
         is_news = registration.partition_epoch > replica.partition_epoch
-        cancels = is_news or context.features.cancels_at_equal_epoch
-        if not self.state.is_pending or (cancels and context.rules("LEAD-2")):
-            if is_news:
-                self.cancelled_isr = ()
-            elif self.state.is_pending:
-                self.cancelled_isr = self.state.maximal_isr
+        # LEAD-2: whatever was proposed, this is what the controller decided. LEAD-6: if an AlterPartition response
+        # has brought the partition epoch before, the proposal was made since, and may be in force. Without the
+        # rule the high watermark does not wait for the member that it adds until the metadata show it.
+        cancels = rules("LEAD-2") if is_news else not rules("LEAD-6")
+        if cancels or not self.state.is_pending:
+            if self.state.is_pending and not is_news:
                 replica.mark("isr-change-cancelled", proposed_isr=self.state.maximal_isr)
             self.state = Committed(isr=registration.isr)
         if registration.leader_epoch > replica.leader_epoch:
@@ -414,7 +408,6 @@ class Leadership:
         elif len(response.isr) < len(pending.isr):
             self._counts.shrinks += 1
         self.state = Committed(isr=response.isr, recovery_state=response.leader_recovery_state)
-        self.cancelled_isr = ()
         replica.partition_epoch = response.partition_epoch
         self.isr_changed()
 

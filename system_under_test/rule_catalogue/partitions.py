@@ -270,8 +270,7 @@ _LEADERS_AND_FOLLOWERS = (
     ),
     switchable(
         "LEAD-2",
-        "A registration cancels a pending ISR change, even if its partition epoch is already known from an "
-        "AlterPartition response. (Switch `cancels_at_equal_epoch`; without it only a newer one does.)",
+        "A registration with a newer partition epoch cancels a pending ISR change.",
         "KIP-497, `Partition.makeLeader`",
     ),
     switchable(
@@ -289,6 +288,12 @@ _LEADERS_AND_FOLLOWERS = (
         "LEAD-5",
         "A leader re-examines the high watermark when its ISR changes.",
         "KAFKA-13091",
+    ),
+    switchable(
+        "LEAD-6",
+        "A registration whose partition epoch an AlterPartition response has already brought leaves a pending ISR"
+        " change alone.",
+        "stricter than `Partition.makeLeader`, which cancels the change",
     ),
 )
 

@@ -86,7 +86,7 @@ def test_a_follower_that_diverges_joins_and_overwrites_committed_records() -> No
     expect_defect("B-08")
 
 
-# --- LEAD-5, LEAD-2
+# --- LEAD-5, LEAD-2, LEAD-6
 
 
 @shows("LEAD-5", "B-43")
@@ -111,3 +111,8 @@ def test_a_proposal_that_is_never_cancelled_leaves_the_isr_incomplete_forever() 
     assert play(the_controller_changes_the_isr_meanwhile).is_clean
     ending = play(the_controller_changes_the_isr_meanwhile, "LEAD-2", is_watched=False)
     assert ending.codes == {"L"}, ending
+
+
+@shows("LEAD-6", "B-69")
+def test_a_leader_that_forgets_its_proposal_commits_without_a_member_of_the_isr() -> None:
+    expect_defect("B-69")

@@ -416,7 +416,9 @@ class Cluster:
         not have it refuses it.
         """
         leaders = [b for b in BROKERS if self.replicas[b].leads]
-        appends = [call for call in self.calls if call.kind == "append"][-8:]
+        appends = [call for call in self.calls if call.kind == "append" and call.outcome != "fail"][
+            -8:
+        ]
         if self.copies is None or self.copies.random() >= self.copies_share:
             return
         if not (leaders and appends):

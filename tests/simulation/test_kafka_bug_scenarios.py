@@ -1,11 +1,14 @@
 """Bugs of Apache Kafka as scenarios on the reference system, which does not have them."""
 
+from dataclasses import replace
+
 import pytest
 
 from harness.runs.judge import judge_result
 from harness.runs.scripted import scenario_experiment
 from harness.runs.simulated import simulate
 from harness.scenarios import find_scenario
+from harness.scenarios.kafka_bugs import VARIANTS
 from harness.scenarios.outcome import outcome_word, predicted_outcome
 from harness.systems.reference.adapter import SYSTEM
 
@@ -57,3 +60,20 @@ def test_a_member_of_the_elr_that_was_stopped_while_it_started_leads(
     ]
     # Once when the cluster began, then for the start that was interrupted, and for the next one.
     assert registered == [False, True, True]
+
+
+@pytest.mark.parametrize("profile", ["kafka-4.0", "kafka-4.1"])
+@pytest.mark.parametrize(("without", "expected"), [((), "ok"), (("LEAD-6",), "loss")])
+def test_news_of_an_isr_change_do_not_cancel_the_next_one(
+    profile: str, without: tuple[str, ...], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the rule, as in Kafka, an acknowledged record is lost although no broker loses data."""
+    scenario = find_scenario("kafka-bug", "B-69")
+    changed = replace(scenario, disabled_rules=without, is_watched=not without)
+    monkeypatch.setitem(VARIANTS, "B-69", changed)
+    experiment = scenario_experiment(changed, profile)
+    result = simulate(experiment, 1)
+    verdict, _ = judge_result(experiment, 1, result)
+    assert result.stuck == ""
+    assert outcome_word(verdict) == expected
+    assert predicted_outcome(scenario, SYSTEM.profiles[profile].outcome_family) == "ok"

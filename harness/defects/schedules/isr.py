@@ -157,6 +157,40 @@ def an_expansion_is_applied_before_the_leader_knows(story: Story) -> None:
     story.wait(fenced=(1,), has_leader=True)
 
 
+def news_of_the_expansion_before_is_late(story: Story) -> None:
+    """B-69: 3 has joined, and the metadata tell it when the leader has already proposed to add 2.
+
+    Both have all that is committed and lack what the leader appended alone, so only a proposal makes the high
+    watermark wait for 2 (HW-4).
+    """
+    story.begin()
+    away = [story.isolate(2), story.isolate(3)]
+    story.wait(fenced=(2, 3), isr=(1,))
+    story.append(5, acks=1)
+    copying = [story.hold("FetchResponse", 1, follower) for follower in (2, 3)]
+    asking = [story.hold("FetchRequest", follower, 1) for follower in (2, 3)]
+    story.heal(away)
+    story.until(lambda: all(story.knows_active(1, follower) for follower in (2, 3)))
+    metadata = story.stall_metadata(1)
+    story.heal(asking[1])
+    leadership = story.partition(1).leadership
+    story.until(lambda: set(leadership.state.isr) == {1, 3})
+    proposal = story.hold("AlterPartitionRequest", 1, None)
+    story.heal(asking[0])
+    story.until(lambda: proposal.dropped_or_stalled > 0)
+    story.heal(metadata)
+    story.until(lambda: set(story.knows_isr(1)) == {1, 3})
+    story.stall_metadata(1)
+    story.hold("AlterPartitionResponse", None, 1)
+    story.heal(proposal)
+    story.wait(isr=(1, 2, 3))
+    story.begin_append()
+    story.heal(copying[1])
+    story.run_ms(100)
+    story.kill(1)
+    story.wait(fenced=(1,), has_leader=True)
+
+
 def a_diverging_fetch_counts(story: Story) -> None:
     """B-08: broker 1 has a tail that no other replica has; its first fetch shows how long its log is."""
     story.begin()

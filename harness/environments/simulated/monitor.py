@@ -120,7 +120,6 @@ class InvariantMonitor:
                     if partition.leadership is None
                     else (
                         partition.leadership.state,
-                        partition.leadership.cancelled_isr,
                         partition.leadership.effective_min_isr,
                     ),
                     log,
@@ -239,10 +238,8 @@ class InvariantMonitor:
         is_current = partition.leader_epoch == state.leader_epoch
         isr_state = leadership.state
         if is_current and not leadership.is_below_min_isr:
-            # A leader no longer counts on a proposal that a registration without news has cancelled (LEAD-2).
-            counted = {*isr_state.maximal_isr, *leadership.cancelled_isr}
             check_invariant(
-                counted >= set(state.isr) | set(state.elr),
+                set(isr_state.maximal_isr) >= set(state.isr) | set(state.elr),
                 "INV-3",
                 "the maximal ISR covers the controller's ISR and ELR",
                 maximal_isr=isr_state.maximal_isr,

@@ -525,8 +525,7 @@ class ChangeMonitor:
             return
         if leadership.is_below_min_isr:
             return
-        # A leader no longer counts on a proposal that a registration without news has cancelled (LEAD-2).
-        counted = {*leadership.state.maximal_isr, *leadership.cancelled_isr}
+        counted = set(leadership.state.maximal_isr)
         if not (counted.issuperset(state.isr) and counted.issuperset(state.elr)):
             self._broken(
                 "INV-3",

@@ -58,7 +58,6 @@ class Cluster:
         self.disk_busy_until_ns = 0
         self.leadership = SimpleNamespace(
             state=Committed(isr=STATE.isr),
-            cancelled_isr=(),
             is_below_min_isr=False,
             effective_min_isr=2,
         )
@@ -186,6 +185,3 @@ def test_a_leader_that_counts_on_too_few_breaks_inv_3_in_every_profile(profile: 
     cluster = Cluster(log_of(), log_of(), profile=profile)
     cluster.leadership.state = Committed(isr=(1, 9))
     assert violation(InvariantMonitor(cluster)) == "INV-3"
-    # LEAD-2: Kafka's leaders forget a proposal that a registration without news cancelled.
-    cluster.leadership.cancelled_isr = (1, 2)
-    InvariantMonitor(cluster).check()

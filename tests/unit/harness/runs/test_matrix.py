@@ -54,6 +54,7 @@ def test_the_reference_system_runs_the_bugs_that_it_can_show() -> None:
         "B-31",
         "B-34",
         "B-68",
+        "B-69",
         "raft-timers",
         "B-48",
         "B-48r",

@@ -7,11 +7,13 @@ import pytest
 from harness.contracts.metadata import BrokerState, CommittedMetadata, PartitionState
 from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
 from harness.errors import UsageError
+from harness.runs.planned import planned_faults
 from harness.runs.scripted import scenario_experiment
 from harness.scenarios import find_scenario
 from harness.scenarios.kafka_bugs import KAFKA, VARIANTS
 from harness.scenarios.outcome import STAYS_LEADERLESS, outcome_word, predicted_outcome
 from harness.scenarios.steps import ELECTS_NO_CONTROLLER, Observe, VersionOutcome, Wait
+from nemesis.message_rules import needs_fault_point
 
 
 def predicted(variant: str, version: str) -> str:
@@ -38,6 +40,7 @@ def predicted(variant: str, version: str) -> str:
         ("B-48", "4.4.0", "stuck"),
         ("B-48r", "4.1.2", "ok"),
         ("B-68", "4.3.1", "loss"),
+        ("B-69", "4.4.0", "loss"),
         ("B-31", "3.9.2", ""),
         ("B-31", "trunk", ""),
     ],
@@ -117,6 +120,17 @@ def test_the_topic_of_a_scenario_is_that_of_its_experiment() -> None:
     experiment = scenario_experiment(VARIANTS["B-48"], None)
     assert (experiment.topic.partitions, experiment.cluster.log_dirs) == (1, 1)
     assert experiment.scenario == "kafka-bug:B-48"
+
+
+def test_nodes_have_fault_points_if_a_scenario_holds_messages() -> None:
+    for variant, expected in (("B-69", True), ("B-68", False)):
+        experiment = scenario_experiment(VARIANTS[variant], None, system=KAFKA)
+        assert needs_fault_point(planned_faults(experiment, 1)) is expected
+
+
+def test_a_scenario_sets_properties_of_the_nodes() -> None:
+    experiment = scenario_experiment(VARIANTS["B-69"], None)
+    assert experiment.properties == {"replica.lag.time.max.ms": "30000"}
 
 
 def test_the_stored_steps_name_every_step_and_its_condition() -> None:

@@ -365,9 +365,9 @@ def test_without_lead2_a_registration_does_not_cancel_a_change():
     assert broker.partition.leadership.state.is_pending
 
 
-def with_the_record_of_the_change_before(**features):
+def with_the_record_of_the_change_before(**options):
     """A leader proposed to add 3; then the record arrives whose content a response has already brought."""
-    broker = lead_with_followers_at(2, **features)
+    broker = lead_with_followers_at(2, **options)
     broker.register(isr=(1,))
     broker.follower_fetch(2, 2)
     broker.alter.accept()
@@ -377,23 +377,21 @@ def with_the_record_of_the_change_before(**features):
     return broker
 
 
-def test_as_in_kafka_the_record_of_a_completed_change_cancels_the_next_one():
-    """LEAD-2: the next proposal may be in force already; the monitor must know that the leader forgot it."""
+def test_the_record_of_a_completed_change_does_not_cancel_the_next_one():
+    """LEAD-6: the registration repeats the response, and the next proposal may already be in force."""
     broker = with_the_record_of_the_change_before()
+    assert broker.partition.leadership.state.maximal_isr == (1, 2, 3)
+    assert "isr-change-cancelled" not in broker.marks
+    broker.alter.accept()
+    assert broker.partition.leadership.state.isr == (1, 2, 3)
+
+
+def test_without_lead6_the_leader_forgets_the_next_change_as_in_kafka():
+    broker = with_the_record_of_the_change_before(without=("LEAD-6",))
     leadership = broker.partition.leadership
     assert leadership.state.maximal_isr == (1, 2)
-    assert leadership.cancelled_isr == (1, 2, 3)
     assert "isr-change-cancelled" in broker.marks
     broker.alter.accept()
     assert leadership.state.isr == (1, 2)
     broker.register(isr=(1, 2, 3))
     assert leadership.state.isr == (1, 2, 3)
-    assert leadership.cancelled_isr == ()
-
-
-def test_with_the_stricter_switch_the_record_of_a_completed_change_cancels_nothing():
-    """INV-3: the registration repeats the response, and the next proposal may already be in force."""
-    broker = with_the_record_of_the_change_before(cancels_at_equal_epoch=False)
-    assert broker.partition.leadership.state.maximal_isr == (1, 2, 3)
-    broker.alter.accept()
-    assert broker.partition.leadership.state.isr == (1, 2, 3)
