@@ -53,8 +53,7 @@ NEVER = Wait(leader=9)
 APPLIED_MS = 2_000
 """How long a broker may take to apply metadata or to send a request that it has reason for."""
 LAG_MS = 30_000
-"""`replica.lag.time.max.ms`, as it is by default. A leader looks for followers that lag twice in this time, and what
-happens between two ISR changes must fit in between."""
+"""`replica.lag.time.max.ms`, as it is by default. Twice in this time a leader looks for followers to remove."""
 ASSIGNED_MS = 5_000
 """How long a broker may take to report the new directory of a replica and the controller to commit it."""
 
