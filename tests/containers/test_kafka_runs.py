@@ -80,3 +80,20 @@ def test_the_last_replica_standing_bug_of_a_released_version(
     trace = [(state["leader"], set(state["isr"]), state["leader_epoch"]) for state in states]
     assert around_elections(trace)[: len(golden)] == golden
     assert output["environment"].get("left_behind", []) == []
+
+
+@pytest.mark.long
+def test_a_released_version_loses_a_record_although_no_broker_loses_data(
+    engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """B-69: the leader forgets a proposal that is in force, and a member of the ISR lacks what it acknowledges."""
+    kafka_or_skip("4.4.0")
+    words = ("--variant", "B-69", "--on", "docker", "--system", "apache-kafka:4.4.0")
+    code, output = run(capsys, tmp_path, "reproduce", "kafka-bug", *words)
+    assert (output["outcome"], output["predicted"], code) == ("loss", "loss", 1), output["reasons"]
+    assert output["unexcused_lost_records"] == 1
+    tables = read_tables(Path(output["directory"]))
+    assert not any(row["can_lose_data"] for row in tables["faults"].to_pylist())
+    last = max(tables["partition_states"].to_pylist(), key=lambda state: state["metadata_offset"])
+    assert (last["leader"], last["leader_epoch"]) == (2, 1)
+    assert not last["flagged"]
