@@ -7,6 +7,7 @@ from tests.mutations.coverage import shows
 from tests.mutations.expectation import expect_defect
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", [CUT_OFF, KILLED], ids=["cut-off", "killed"])
 def test_with_all_rules_a_group_survives_every_coordinator(fault: str) -> None:
     for verdict in verdicts(fault):

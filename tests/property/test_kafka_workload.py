@@ -10,10 +10,11 @@ import pytest
 from harness.contracts.verdict import Judgement, Verdict
 from harness.history.foreign.read import read_history
 from harness.runs.foreign import judge_foreign
+from tests.parts import parts
 from tests.property.kafka_workload import Workload
 
 HISTORIES = 160
-PARTS = [*range(8), *(pytest.param(part, marks=pytest.mark.long) for part in range(8, 40))]
+PARTS = parts(range(40), quick=4)
 
 
 def verdict_of(path: Path, text: str) -> Verdict:

@@ -50,10 +50,10 @@ for_ms = 1000
 @pytest.mark.parametrize(
     ("client", "topics"),
     [
-        ("confluent", 2),
+        ("confluent", 1),
         *(
             pytest.param(*case, marks=pytest.mark.long)
-            for case in [("confluent", 1), ("native", 2), ("java", 1)]
+            for case in [("confluent", 2), ("native", 2), ("java", 1)]
         ),
     ],
 )

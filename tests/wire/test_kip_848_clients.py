@@ -272,6 +272,7 @@ def test_the_java_consumer_reads_with_the_consumer_protocol(
     assert group not in tools.run("consumer-groups", "--list", "--type", "classic").split()
 
 
+@pytest.mark.long
 def test_the_tools_show_a_consumer_group_and_read_its_records(
     cluster: SharedCluster, consumers: Consumers, tmp_path: Path
 ) -> None:

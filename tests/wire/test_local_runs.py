@@ -111,6 +111,7 @@ def test_a_defect_is_found_on_real_processes_as_well(tmp_path: Path) -> None:
     assert str(verdict.validity) == "invalid"
 
 
+@pytest.mark.long
 def test_a_node_that_ends_unexpectedly_is_an_anomaly_and_not_a_harness_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
