@@ -20,15 +20,15 @@ def shares(values: Sequence[Any], *, quick_of: int) -> list[Any]:
     ]
 
 
-def parts(numbers: Iterable[int], *, quick: int) -> list[Any]:
+def parts(values: Iterable[Any], *, quick: int) -> list[Any]:
     """Returns parameters of a test, of which only the first ones run with `make test`.
 
     Args:
-        numbers: What the test is called with.
+        values: What the test is called with.
         quick: How many of them run each time.
     """
-    rest = iter(numbers)
+    rest = iter(values)
     return [
         *islice(rest, quick),
-        *(pytest.param(number, marks=pytest.mark.long) for number in rest),
+        *(pytest.param(value, marks=pytest.mark.long) for value in rest),
     ]

@@ -41,7 +41,7 @@ MARKS: Mapping[str, str] = {
     "groups-loaded": "a broker became coordinator and has read the groups of its partition",
     "heartbeat-of-stale-epoch": "a heartbeat came with a broker epoch that is not the present one",
     "high-watermark-gated": "min ISR kept the high watermark from rising",
-    "isr-change-cancelled": "a leader gave up an ISR that it had proposed, because of news from the controller",
+    "isr-change-cancelled": "a leader forgot an ISR that it had proposed, because of old news (LEAD-6 off)",
     "isr-expand-proposed": "a leader proposed a larger ISR",
     "isr-expanded": "the controller committed a larger ISR",
     "isr-shrink-proposed": "a leader proposed a smaller ISR",

@@ -39,6 +39,7 @@ from tests.containers.storage_traces import (
     truncate,
     write,
 )
+from tests.parts import parts
 
 move = traces.replace
 
@@ -51,6 +52,7 @@ def _bytes_of(call: traces.Call) -> bytes:
 
 RANDOM_SCRIPTS = 20
 SCRIPTS_PER_MODE = 6
+"""In each part."""
 
 
 @pytest.fixture(scope="module")
@@ -191,9 +193,10 @@ def judge(disk: NodeDisk, script: Script, plan: CutPlan) -> tuple[str, CutReport
     return why_illegal(model, left), report
 
 
-def test_whatever_kernels_lose_after_random_scripts_is_legal(disk: NodeDisk) -> None:
+@pytest.mark.parametrize("first", parts([0, RANDOM_SCRIPTS], quick=1))
+def test_whatever_kernels_lose_after_random_scripts_is_legal(disk: NodeDisk, first: int) -> None:
     bites = 0
-    for seed in range(RANDOM_SCRIPTS):
+    for seed in range(first, first + RANDOM_SCRIPTS):
         script = random_script(seed, 4 + seed % 22)
         problem, report = judge(disk, script, CutPlan(mode="lose_all", seed=seed))
         assert not problem, f"seed {seed}: {problem}\n{script}"
@@ -201,10 +204,13 @@ def test_whatever_kernels_lose_after_random_scripts_is_legal(disk: NodeDisk) -> 
     assert bites > RANDOM_SCRIPTS / 2
 
 
+@pytest.mark.parametrize("first", parts([1000, 1000 + SCRIPTS_PER_MODE], quick=1))
 @pytest.mark.parametrize("mode", MODES)
-def test_content_restored_after_random_scripts_is_legal(disk: NodeDisk, mode: str) -> None:
+def test_content_restored_after_random_scripts_is_legal(
+    disk: NodeDisk, mode: str, first: int
+) -> None:
     kept_bytes = lost_bytes = 0
-    for seed in range(1000, 1000 + SCRIPTS_PER_MODE):
+    for seed in range(first, first + SCRIPTS_PER_MODE):
         script = random_script(seed, 4 + seed % 22)
         problem, report = judge(disk, script, CutPlan(mode=mode, seed=seed))
         assert not problem, f"{mode}, seed {seed}: {problem}\n{script}"

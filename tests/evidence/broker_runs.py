@@ -68,19 +68,20 @@ def judged_run(planned: Experiment, seed: int) -> tuple[str, str]:
     """
     experiment, _ = resolve(planned, seed)
     run = recorded_run(experiment, seed)
-    marks = set(run.tables["marks"].column("mark").to_pylist())
-    if run.stuck:
+    result = run.result
+    marks = set(result.tables["marks"].column("mark").to_pylist())
+    if result.stuck:
         # It may lose a coordinator's state, and a transaction then stays open for good, as in Kafka.
-        return ("", "stuck after a flagged election") if marks & FLAGGED else (run.stuck, "")
+        return ("", "stuck after a flagged election") if marks & FLAGGED else (result.stuck, "")
     try:
-        verdict = judge_record(run.tables, experiment)
+        verdict = judge_record(result.tables, experiment)
     except HarnessFailure as error:
         return str(error), ""
-    if run.violations:
-        return f"violations: {run.violations[:2]}", ""
-    (elr_on,) = run.tables["run_facts"].column("elr_on").to_pylist()
+    if result.violations:
+        return f"violations: {result.violations[:2]}", ""
+    (elr_on,) = result.tables["run_facts"].column("elr_on").to_pylist()
     destroyed = any(
-        row["took_effect"] and row["can_lose_data"] for row in run.tables["faults"].to_pylist()
+        row["took_effect"] and row["can_lose_data"] for row in result.tables["faults"].to_pylist()
     )
     if (
         verdict.validity is Validity.UNKNOWN

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.history.schema import TABLES
@@ -49,21 +48,12 @@ class RecordedRun:
     """A run that ended.
 
     Attributes:
-        tables: The history, one table per name of `harness.history.schema.TABLES`.
-        stuck: Why a phase did not end; empty when all did.
-        trace_hash: Of the whole run.
+        result: What it left behind; of a run that was kept, the tables, `stuck` and the trace hash.
         missing: What `missing_records` found on the disks; None too if the run is stuck.
     """
 
-    tables: dict[str, pa.Table]
-    stuck: str
-    trace_hash: str
+    result: RunResult
     missing: int | None
-
-    @property
-    def violations(self) -> list[str]:
-        """Invariants that did not hold, one sentence each."""
-        return RunResult(tables=self.tables).violations
 
 
 class DifferentRunError(Exception):
@@ -87,7 +77,7 @@ def recorded_run(experiment: Experiment, seed: int) -> RecordedRun:
     if kept is not None and seed % SIMULATED_AGAIN_EVERY:
         return kept
     run = _simulated(experiment, seed)
-    if kept is not None and kept.trace_hash != run.trace_hash:
+    if kept is not None and kept.result.trace_hash != run.result.trace_hash:
         raise DifferentRunError(f"{path} holds another run than seed {seed} gives now; remove it")
     if kept is None:
         _write(path, run)
@@ -97,12 +87,7 @@ def recorded_run(experiment: Experiment, seed: int) -> RecordedRun:
 def _simulated(experiment: Experiment, seed: int) -> RecordedRun:
     run = SimulatedRun(experiment, seed, HistoryWriter(None))
     result = run.run()
-    return RecordedRun(
-        tables=result.tables,
-        stuck=result.stuck,
-        trace_hash=result.trace_hash,
-        missing=None if result.stuck else missing_records(run),
-    )
+    return RecordedRun(result=result, missing=None if result.stuck else missing_records(run))
 
 
 @cache
@@ -126,26 +111,22 @@ def _read(path: Path) -> RecordedRun | None:
             }
     except (FileNotFoundError, zipfile.BadZipFile):
         return None
-    return RecordedRun(
-        tables=tables,
-        stuck=facts["stuck"],
-        trace_hash=facts["trace_hash"],
-        missing=facts["missing"],
-    )
+    result = RunResult(tables=tables, stuck=facts["stuck"], trace_hash=facts["trace_hash"])
+    return RecordedRun(result=result, missing=facts["missing"])
 
 
 def _write(path: Path, run: RecordedRun) -> None:
     facts = {
-        "tables": list(run.tables),
-        "stuck": run.stuck,
-        "trace_hash": run.trace_hash,
+        "tables": list(run.result.tables),
+        "stuck": run.result.stuck,
+        "trace_hash": run.result.trace_hash,
         "missing": run.missing,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}")
     with zipfile.ZipFile(partial, "w") as file:
         file.writestr(_FACTS, json.dumps(facts))
-        for name, table in run.tables.items():
+        for name, table in run.result.tables.items():
             data = io.BytesIO()
             pq.write_table(table, data, compression="zstd")
             file.writestr(name, data.getvalue())

@@ -37,17 +37,19 @@ def test_a_kept_run_is_not_simulated_and_is_the_same(
     first, reason = recorded_run(experiment(1), 1), judged_run(PLANNED, 1)
     monkeypatch.setattr(recorded_runs, "SimulatedRun", None)
     again = recorded_run(experiment(1), 1)
-    assert set(again.tables) == set(first.tables)
-    assert all(table.equals(first.tables[name]) for name, table in again.tables.items())
-    assert (again.stuck, again.trace_hash, again.missing) == ("", first.trace_hash, first.missing)
+    tables = again.result.tables
+    assert set(tables) == set(first.result.tables)
+    assert all(table.equals(first.result.tables[name]) for name, table in tables.items())
+    assert (again.result.stuck, again.missing) == ("", first.missing)
+    assert again.result.trace_hash == first.result.trace_hash
     assert judged_run(PLANNED, 1) == reason
 
 
 def test_a_file_that_was_not_written_to_its_end_is_replaced(directory: Path) -> None:
-    run = recorded_run(experiment(1), 1)
+    run = recorded_run(experiment(1), 1).result
     whole = file_of(directory).read_bytes()
     file_of(directory).write_bytes(whole[: len(whole) // 2])
-    assert recorded_run(experiment(1), 1).trace_hash == run.trace_hash
+    assert recorded_run(experiment(1), 1).result.trace_hash == run.trace_hash
     assert zipfile.is_zipfile(file_of(directory))
 
 

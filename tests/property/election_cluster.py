@@ -416,14 +416,12 @@ class Cluster:
         not have it refuses it.
         """
         leaders = [b for b in BROKERS if self.replicas[b].leads]
-        appends = [call for call in self.calls if call.kind == "append" and call.outcome != "fail"][
-            -8:
-        ]
+        sent = [c for c in self.calls if c.kind == "append" and c.outcome != "fail"]
         if self.copies is None or self.copies.random() >= self.copies_share:
             return
-        if not (leaders and appends):
+        if not (leaders and sent):
             return
-        b, call = self.copies.choice(leaders), self.copies.choice(appends)
+        b, call = self.copies.choice(leaders), self.copies.choice(sent[-8:])
         r = self.replicas[b]
         self.tick()
         places = [offset for offset, record in enumerate(r.log) if record.value == call.op]
