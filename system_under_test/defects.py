@@ -25,7 +25,11 @@ LETTERS: dict[str, str] = {
     "L": "something that should work fails, or works only after a timeout",
     "T": "a transaction took effect in part, or its outcome was another one than its producer was told",
     "U": "a record that an idempotent producer sent once is in the log twice",
-    "G": "a consumer group lost an acknowledged commit, or a partition had two owners in one generation",
+    "G": "a consumer group lost an acknowledged commit, a partition had two owners in one generation, or a record"
+    " was passed over that no member had processed",
+    "R": "a consumer skipped a record, or received records in another order or those of another partition",
+    "E": "a producer was told that its append had failed, and the record is in the log",
+    "O": "a client was told an offset that no log has",
 }
 """What clients see, by letter."""
 
@@ -679,6 +683,73 @@ _ALL: tuple[Defect, ...] = (
         invariants=("INV-2", "INV-3"),
         sentence="A leader that hears of an ISR change once more forgets the next one, which may be in force, and"
         " commits records without the member that it adds.",
+    ),
+    Defect(
+        id="B-70",
+        name="read-passes-over-a-batch",
+        origin="plausible",
+        rules=("FETCH-8",),
+        anomalies=("A", "R"),
+        sentence="A read leaves out the batches of a segment that no longer fit, and goes on in the next segment.",
+    ),
+    Defect(
+        id="B-71",
+        name="segments-in-reverse",
+        origin="plausible",
+        rules=("FETCH-9",),
+        anomalies=("R",),
+        sentence="A response that spans several segments has the newest one first.",
+    ),
+    Defect(
+        id="B-72",
+        name="refused-after-append",
+        origin="plausible",
+        rules=("PROD-7",),
+        anomalies=("E",),
+        sentence="A leader below min ISR writes a batch before it refuses it.",
+    ),
+    Defect(
+        id="B-73",
+        name="one-batch-for-all-partitions",
+        origin="plausible",
+        rules=("PROD-8",),
+        anomalies=("A", "R"),
+        sentence="Every partition that a produce request names gets the batch of the first one.",
+    ),
+    Defect(
+        id="B-74",
+        name="no-offset-and-no-error",
+        origin="plausible",
+        rules=("LO-2",),
+        anomalies=("O",),
+        sentence="A leader that does not know its high watermark yet reports -1 as the log end.",
+    ),
+    Defect(
+        id="B-75",
+        name="repeated-batch-not-awaited",
+        origin="plausible",
+        rules=("PID-6",),
+        anomalies=("A",),
+        sentence="A batch that is sent again is acknowledged at once, without its offset, although it is not"
+        " committed.",
+    ),
+    Defect(
+        id="B-76",
+        name="loaded-offsets-are-one-too-far",
+        origin="plausible",
+        rules=("GRP-13",),
+        anomalies=("G",),
+        sentence="A new coordinator takes the committed offsets in its log for those of the last records that were"
+        " processed.",
+    ),
+    Defect(
+        id="B-77",
+        name="epoch-begins-at-high-watermark",
+        origin="plausible",
+        rules=("EC-8",),
+        anomalies=("A", "V", "D"),
+        invariants=("INV-1",),
+        sentence="A new leader says that its epoch begins at its high watermark; followers cut what is above it.",
     ),
 )
 

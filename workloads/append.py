@@ -135,7 +135,7 @@ class AppendProcess:
             draw = self._random.random() * total
             if draw < weights[0]:
                 acks = config.acks[int(self._random.random() * len(config.acks))]
-                await self._append(self._pick_more((topic, partition)), ACKS[acks])
+                await self.append_to(self._pick_more((topic, partition)), ACKS[acks])
             elif draw < weights[0] + weights[1]:
                 await self.poll(topic, partition)
             elif draw < sum(weights) or self._queries is None:
@@ -147,9 +147,9 @@ class AppendProcess:
         self, topic: str, partition: int, acks: int, *, final: bool = False
     ) -> Completion:
         """Appends one record and records the operation."""
-        return (await self._append([(topic, partition)], acks, final=final))[0]
+        return (await self.append_to([(topic, partition)], acks, final=final))[0]
 
-    async def _append(
+    async def append_to(
         self, keys: Sequence[tuple[str, int]], acks: int, *, final: bool = False
     ) -> list[Completion]:
         """Appends a batch to each partition and records one operation per record.

@@ -68,7 +68,10 @@ def _play(schedule: Schedule, *off: str, profile: str, is_watched: bool = True) 
         min_isr=schedule.min_isr,
         brokers=schedule.brokers,
         log_dirs=schedule.log_dirs,
+        partitions=schedule.partitions,
+        segment_bytes=schedule.segment_bytes,
         properties=schedule.properties,
+        workload=schedule.workload,
         is_watched=is_watched,
     )
 

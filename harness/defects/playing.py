@@ -17,6 +17,7 @@ from system_under_test.config import DEFAULT_PROFILE
 from workloads.append_config import AppendConfig
 from workloads.transactions import TRANSACTIONS
 
+SEGMENT_BYTES = 1 << 30
 CODE_OF = {
     "lost-acked-write": "A",
     "visible-regress": "V",
@@ -24,6 +25,15 @@ CODE_OF = {
     "corrupt-record": "C",
     "committed-offset-regressed": "G",
     "double-ownership": "G",
+    "phantom-commit": "G",
+    "group-skipped-record": "G",
+    "lost-record": "R",
+    "skipped-offset": "R",
+    "unordered-poll": "R",
+    "nonmonotonic-poll": "R",
+    "misplaced-record": "R",
+    "failed-append-visible": "E",
+    "impossible-offset": "O",
     **dict.fromkeys(OF_TRANSACTIONS, "T"),
 }
 """Letters of `defects.LETTERS` for what checkers call by name."""
@@ -88,8 +98,10 @@ def play(
     log_dirs: int = 1,
     is_watched: bool = True,
     final_phase_ms: int = 8000,
+    partitions: int = 1,
+    segment_bytes: int = SEGMENT_BYTES,
     properties: Mapping[str, str] | None = None,
-    asks_for_offsets: bool = False,
+    workload: Mapping[str, Any] | None = None,
 ) -> Ending:
     """Plays a story and judges it.
 
@@ -102,19 +114,19 @@ def play(
         log_dirs: Of each broker.
         is_watched: Whether the invariant monitor is active; a violation ends the run.
         final_phase_ms: Bound on healing and catching up.
+        partitions: Of the topic; schedules are about the first one.
+        segment_bytes: Of every segment.
         properties: Kafka's properties of the nodes.
-        asks_for_offsets: Whether clients can ask for offsets of timestamps and ends of leader epochs.
+        workload: Settings of the clients (`AppendConfig`).
     """
     experiment = Experiment(
         name="defect",
         profile=profile,
         weather="calm",
         final_phase_ms=final_phase_ms,
-        cluster=ClusterConfig(brokers=brokers, log_dirs=log_dirs),
-        topic=TopicConfig(name=TOPIC, min_insync_replicas=min_isr),
-        workload=AppendConfig(
-            processes=12, request_timeout_ms=4000, queries_per_s=float(asks_for_offsets)
-        ),
+        cluster=ClusterConfig(brokers=brokers, log_dirs=log_dirs, segment_bytes=segment_bytes),
+        topic=TopicConfig(name=TOPIC, partitions=partitions, min_insync_replicas=min_isr),
+        workload=replace(AppendConfig(processes=12, request_timeout_ms=4000), **(workload or {})),
         disabled_rules=tuple(off),
         properties=properties or {},
     )

@@ -34,6 +34,7 @@ TOPIC = "t"
 PARTITION = "t-0"
 SERVER_PLANES = ("inter-broker", "controller")
 WAIT_LIMIT_S = 15
+ACKS_ALL = -1
 Plot = Callable[["Story"], None]
 """What happens in a story."""
 
@@ -167,6 +168,11 @@ class Story:
             else:
                 raise AssertionError("no append was acknowledged in 100 attempts")
 
+    def append_both(self, *partitions: int) -> None:
+        """Appends a record to each partition, in one request per leader."""
+        keys = [(TOPIC, partition) for partition in partitions]
+        self._on(self.producer, self.producer.append_to(keys, ACKS_ALL))
+
     def begin_append(self, *, acks: int = -1, leader: int = 1) -> Any:
         """Starts an append of a new client at a broker and returns its task once the record is in the log."""
         client = self.new_client(asks=leader)
@@ -193,7 +199,7 @@ class Story:
         return completion
 
     def ask_about_newest(self, kind: QueryKind, client: AppendProcess | None = None) -> Completion:
-        """Asks about the record that a consumer has remembered last; the story must have `asks_for_offsets`."""
+        """Asks about the record that a consumer has remembered last; the clients need `queries_per_s`."""
         client = client or self.consumer
         completion: Completion = self._on(client, client.ask_about_newest(kind, TOPIC, 0))
         return completion

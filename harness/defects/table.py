@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from harness.defects import groups
+from harness.defects.playing import SEGMENT_BYTES
 from harness.defects.schedules import (
     administration,
     controller,
@@ -34,14 +36,20 @@ class Schedule:
         min_isr: Of the topic.
         brokers: How many there are; the partition begins on the first three.
         log_dirs: Of each broker.
+        partitions: Of the topic.
+        segment_bytes: Of every segment.
         properties: Kafka's properties of the nodes.
+        workload: Settings of the clients (`workloads.append_config.AppendConfig`).
     """
 
     plot: Plot
     min_isr: int = 2
     brokers: int = 3
     log_dirs: int = 1
+    partitions: int = 1
+    segment_bytes: int = SEGMENT_BYTES
     properties: Mapping[str, str] = field(default_factory=dict)
+    workload: Mapping[str, Any] = field(default_factory=dict)
 
 
 SCHEDULES: dict[str, Schedule] = {
@@ -115,6 +123,28 @@ SCHEDULES: dict[str, Schedule] = {
     "B-67": Schedule(plot=transactions.nothing_ends_a_transaction),
     "B-68": Schedule(plot=lifecycle.a_member_of_the_elr_is_stopped_while_it_starts),
     "B-69": Schedule(plot=isr.news_of_the_expansion_before_is_late),
+    "B-70": Schedule(
+        plot=fetch.and_of_some_records_only_it_learns,
+        segment_bytes=1000,
+        workload={"record_bytes_max": 400, "poll_max_bytes": 700},
+    ),
+    "B-71": Schedule(
+        plot=fetch.a_consumer_reads_many_segments,
+        segment_bytes=1000,
+        workload={"record_bytes_max": 400, "fetches_per_poll_max": 3},
+    ),
+    "B-72": Schedule(plot=produce.a_lone_leader_refuses_an_append),
+    "B-73": Schedule(
+        plot=produce.a_request_names_two_partitions,
+        partitions=4,
+        workload={"partitions_per_request_max": 2},
+    ),
+    "B-74": Schedule(plot=high_watermark.a_new_leader_is_asked_for_the_log_end),
+    "B-75": Schedule(
+        plot=produce.a_batch_is_sent_again_before_it_is_replicated,
+        workload={"enable_idempotence": True, "request_timeout_ms": 500},
+    ),
+    "B-77": Schedule(plot=log.and_both_leaders_die),
 }
 """Directed schedules of one partition by identifier of the defect."""
 
@@ -122,6 +152,7 @@ GROUP_FAULTS: dict[str, str] = {
     "B-55": groups.KILLED,
     "B-56": groups.CUT_OFF,
     "B-57": groups.CUT_OFF,
+    "B-76": groups.KILLED,
 }
 """What hits the coordinators of a consumer group, by identifier of the defect."""
 

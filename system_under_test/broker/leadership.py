@@ -157,7 +157,11 @@ class Leadership:
         start = log.log_end_offset
         # LEAD-3: durable before anything is served, or a later comparison of epochs would be wrong (KAFKA-7415).
         if self._context.rules("LEAD-3"):
-            log.assign_epoch(registration.leader_epoch, start)
+            # EC-8: what a new leader has above its high watermark is of older epochs.
+            log.assign_epoch(
+                registration.leader_epoch,
+                start if self._context.rules("EC-8") else self._replica.high_watermark,
+            )
         self.epoch_start_offset = start
         now_ns = self._context.monotonic_ns()
         for follower in self.followers.values():

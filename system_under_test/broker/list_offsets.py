@@ -128,7 +128,8 @@ class OffsetsHandler:
             self._context.on_disk_error(topic, index, error)
             found = ErrorCode.KAFKA_STORAGE_ERROR
         if isinstance(found, ErrorCode):
-            return _offset_response(index, found)
+            # LO-2.
+            return _offset_response(index, found if self._context.rules("LO-2") else ErrorCode.NONE)
         return _offset_response(index, ErrorCode.NONE, found)
 
     def _offset_at(

@@ -10,6 +10,7 @@ The topic is compacted, so a load reads about one record per offset and group, a
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from system_under_test.broker.committed_append import CommittedAppend, Done
 from system_under_test.broker.partition import ACKS_ALL, Partition
@@ -149,7 +150,7 @@ class OffsetsLog:
                 return
             decoded = decode_key(key)
             if isinstance(decoded, OffsetKey):
-                self.set_offset(decoded, None if value is None else decode_offset(value))
+                self.set_offset(decoded, None if value is None else self._loaded(value))
             elif value is None:
                 self.groups.pop(decoded, None)
             else:
@@ -173,6 +174,11 @@ class OffsetsLog:
                 group_id=decoded.group_id
             )
         group.apply(decoded, found)
+
+    def _loaded(self, value: bytes) -> CommittedOffset:
+        """Returns a committed offset that was in the log (GRP-13)."""
+        found = decode_offset(value)
+        return found if self._rules("GRP-13") else replace(found, offset=found.offset + 1)
 
     def set_offset(self, key: OffsetKey, value: CommittedOffset | None) -> None:
         """Enters a committed offset, or removes it."""

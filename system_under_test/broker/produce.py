@@ -13,6 +13,7 @@ from typing import Any
 from system_under_test.broker.metadata_cache import is_internal
 from system_under_test.broker.partition import ACKS_ALL, Partition
 from system_under_test.broker.produce_wait import (
+    NO_OFFSET,
     DelayedProduce,
     Parts,
     ProduceWait,
@@ -84,9 +85,11 @@ class ProduceHandler:
         for topic in request.topic_data:
             topic_parts = []
             for data in topic.partition_data:
+                # PROD-8.
+                own = data if self._context.rules("PROD-8") else topic.partition_data[0]
                 error = refused.get((topic.name, data.index)) if refused else None
                 part = (
-                    self._append(request, topic.name, data, api_version)
+                    self._append(request, topic.name, data.index, own.records, api_version)
                     if error is None
                     else ProduceWait(data.index, error)
                 )
@@ -101,14 +104,20 @@ class ProduceHandler:
             return None
         return produce_response(parts)
 
-    def _append(self, request: Any, topic: str, data: Any, api_version: int) -> ProduceWait:
+    def _append(
+        self, request: Any, topic: str, index: int, data: bytes | None, api_version: int
+    ) -> ProduceWait:
         """Validates and appends the records for one partition (PROD-1, PROD-4)."""
-        index, acks = data.index, request.acks
+        acks = request.acks
         # PROD-1: only at the leader the records are examined.
         partition = self._lookup(topic, index)
-        records = sole_batch(data.records or b"", api_version)
+        records = sole_batch(data or b"", api_version)
         refusal = _refusal(topic, partition, records, acks)
-        if refusal is not None:
+        # PROD-7: without the rule such a batch is refused when it is in the log.
+        is_refused_late = refusal is ErrorCode.NOT_ENOUGH_REPLICAS and not self._context.rules(
+            "PROD-7"
+        )
+        if refusal is not None and not is_refused_late:
             return ProduceWait(index, refusal)
         assert isinstance(partition, Partition)
         assert isinstance(records, bytes)
@@ -129,7 +138,7 @@ class ProduceHandler:
             return _refused(partition, index, batch)
         info: AppendInfo | ErrorCode
         try:
-            info = partition.append_as_leader(batch, acks)
+            info = partition.append_as_leader(batch, ACKS_LEADER if is_refused_late else acks)
         except ProducerRefusedError as refused:
             info = refused.error
         except BatchTooLargeError:
@@ -137,14 +146,18 @@ class ProduceHandler:
         except OSError as error:
             context.on_disk_error(topic, index, error)
             info = ErrorCode.KAFKA_STORAGE_ERROR
+        if refusal is not None and not isinstance(info, ErrorCode):
+            info = refusal
         if isinstance(info, ErrorCode):
             return _refused(partition, index, info)
+        # PID-6: what is sent again may not be committed yet.
+        is_early = info.is_duplicate and not context.rules("PID-6")
         part = ProduceWait(index, ErrorCode.NONE)
-        part.base_offset = info.first_offset
+        part.base_offset = NO_OFFSET if is_early else info.first_offset
         part.append_time_ms = append_time_ms
         part.log_start_offset = partition.replica.log_start_offset
         # PROD-4: without the rule acks=all is acknowledged like acks=1.
-        if acks == ACKS_ALL and context.rules("PROD-4"):
+        if acks == ACKS_ALL and not is_early and context.rules("PROD-4"):
             # PROD-3: until the partition completes it, the outcome is unknown.
             part.error = ErrorCode.REQUEST_TIMED_OUT
             part.required_offset = info.last_offset + 1

@@ -44,6 +44,11 @@ class AppendInfo(NamedTuple):
     record_count: int
     size_bytes: int
 
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether the records were in the log before (PID-1)."""
+        return self.record_count > 0 and not self.size_bytes
+
 
 class Log:
     """One log. Made by `Log.load`.
@@ -101,7 +106,7 @@ class Log:
         self._storage = storage
         self._directory = directory
         self._rules = rules
-        self.segments = SegmentList(storage, directory, loaded.segments)
+        self.segments = SegmentList(storage, directory, loaded.segments, rules)
         self.configure(config)
         # Counts truncations: a flush that began before one must not advance the recovery point after it.
         self._generation = 0

@@ -7,6 +7,7 @@ from system_under_test.invariants import check_invariant
 from system_under_test.log.segment import INDEX_INTERVAL_BYTES, Segment, intact_batches
 from system_under_test.protocol.control_records import Marker, marker_in
 from system_under_test.protocol.record_batch import BatchHeader, BatchSpan, read_headers
+from system_under_test.rules import Rules
 from system_under_test.runtime import Storage
 
 
@@ -18,10 +19,21 @@ class SegmentList:
         index_interval_bytes: Distance of two index entries in the segments that it creates.
     """
 
-    __slots__ = ("_bases", "_directory", "_segments", "_storage", "active", "index_interval_bytes")
+    __slots__ = (
+        "_bases",
+        "_directory",
+        "_rules",
+        "_segments",
+        "_storage",
+        "active",
+        "index_interval_bytes",
+    )
 
-    def __init__(self, storage: Storage, directory: str, segments: list[Segment]) -> None:
+    def __init__(
+        self, storage: Storage, directory: str, segments: list[Segment], rules: Rules
+    ) -> None:
         self._storage = storage
+        self._rules = rules
         self._directory = directory
         self._segments = segments
         # The base offset of every segment, for binary search.
@@ -88,9 +100,12 @@ class SegmentList:
             parts.append(self._storage.read(segment.path, begin, end - begin))
             size_bytes += end - begin
             index += 1
-            if size_bytes >= max_bytes or end < segment.size_bytes:
+            # FETCH-8: a batch that does not fit must not be passed over, though one behind it might fit.
+            is_cut = end < segment.size_bytes and self._rules("FETCH-8")
+            if size_bytes >= max_bytes or is_cut:
                 break
-        return b"".join(parts)
+        # FETCH-9.
+        return b"".join(parts if self._rules("FETCH-9") else reversed(parts))
 
     def headers(self) -> list[BatchHeader]:
         """Returns the headers of all batches, in order."""

@@ -124,6 +124,11 @@ _EPOCHS = (
         "KAFKA-15608",
     ),
     switchable(
+        "EC-8",
+        "The leader epoch of a new leader begins at its log end, not at its high watermark.",
+        "KIP-101",
+    ),
+    switchable(
         "TRUNC-1",
         "A follower truncates by leader epoch, not to its high watermark, and repeats the comparison until "
         "both logs agree.",
@@ -194,6 +199,16 @@ _FETCH = (
         "A fetch that finds too few bytes waits until there are enough, its time is over, or its partition "
         "changes.",
         "`DelayedFetch`",
+    ),
+    switchable(
+        "FETCH-8",
+        "A read goes on in the next segment only from the end of the one before: a batch that no longer fits ends "
+        "the response.",
+        "`LocalLog.read`",
+    ),
+    switchable(
+        "FETCH-9",
+        "What a response has from several segments is in the order of its offsets.",
     ),
     always(
         "FF-1",
@@ -352,6 +367,11 @@ _HIGH_WATERMARK = (
         "The latest offset is refused while the high watermark is below the start offset of the leader epoch.",
         "KIP-207",
     ),
+    switchable(
+        "LO-2",
+        "An offset that is not available is refused with an error; -1 without an error means that there is none.",
+        "KIP-207",
+    ),
 )
 
 _LOG = (
@@ -436,6 +456,12 @@ _PRODUCE = (
         "Loading and truncation rebuild the state of producers.",
         "KIP-98",
     ),
+    switchable(
+        "PID-6",
+        "The response to a batch that an idempotent producer repeats waits for its commit, as the first one did, "
+        "and has its offset.",
+        "KIP-98",
+    ),
     always(
         "PROD-1",
         "A produce request is checked in a fixed order: whether the partition exists, whether the request has one "
@@ -474,6 +500,15 @@ _PRODUCE = (
         "A produce request that waits while leadership is lost ends with NOT_LEADER_OR_FOLLOWER, whatever "
         "happens to its records.",
         "this project",
+    ),
+    switchable(
+        "PROD-7",
+        "What is refused with NOT_ENOUGH_REPLICAS is not written: min ISR is compared before the append.",
+        "`Partition`",
+    ),
+    switchable(
+        "PROD-8",
+        "Every partition of a request gets its own batch.",
     ),
 )
 
@@ -536,6 +571,11 @@ _GROUPS = (
         "GRP-12",
         "A member of a consumer group commits offsets in its own epoch only.",
         "KIP-848; `ConsumerGroup.validateOffsetCommit`",
+    ),
+    switchable(
+        "GRP-13",
+        "A committed offset is that of the next record to read, also when a new coordinator has loaded it.",
+        "`OffsetAndMetadata`",
     ),
 )
 

@@ -32,6 +32,19 @@ def test_a_consumer_above_the_high_watermark_reads_records_that_disappear() -> N
     expect_defect("B-22")
 
 
+# --- FETCH-8, FETCH-9
+
+
+@shows("FETCH-8", "B-70")
+def test_a_read_that_goes_on_behind_what_does_not_fit_skips_records() -> None:
+    expect_defect("B-70")
+
+
+@shows("FETCH-9", "B-71")
+def test_a_response_with_the_newest_segment_first_is_out_of_order() -> None:
+    expect_defect("B-71")
+
+
 # --- FF-2
 
 

@@ -15,6 +15,12 @@ def test_with_all_rules_a_group_survives_every_coordinator(fault: str) -> None:
         assert verdict.coverage["group_commits"] > 100
 
 
+@pytest.mark.long
+@shows("GRP-13", "B-76")
+def test_a_coordinator_that_moves_what_it_loads_skips_records() -> None:
+    expect_defect("B-76")
+
+
 @shows("GRP-1", "B-56")
 def test_a_coordinator_that_acknowledges_before_replication_loses_commits() -> None:
     expect_defect("B-56")

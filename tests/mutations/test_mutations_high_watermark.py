@@ -94,6 +94,14 @@ def test_a_high_watermark_above_the_log_end_after_a_start_breaks_an_invariant() 
     assert ending.invariants == {"INV-9"}
 
 
+# --- LO-2
+
+
+@shows("LO-2", "B-74")
+def test_a_leader_that_does_not_know_the_log_end_reports_an_impossible_one() -> None:
+    expect_defect("B-74")
+
+
 # --- LO-1
 
 
@@ -121,9 +129,9 @@ def a_new_leader_is_asked_for_offsets(story: Story) -> None:
 
 @shows("LO-1")
 def test_without_lo_1_a_new_leader_reports_offsets_before_it_knows_what_is_committed() -> None:
-    control = play(a_new_leader_is_asked_for_offsets, asks_for_offsets=True)
+    control = play(a_new_leader_is_asked_for_offsets, workload={"queries_per_s": 1.0})
     assert control.is_clean, str(control)
-    ending = play(a_new_leader_is_asked_for_offsets, "LO-1", asks_for_offsets=True)
+    ending = play(a_new_leader_is_asked_for_offsets, "LO-1", workload={"queries_per_s": 1.0})
     assert {"end-regression", "lookup-skips-record"} <= {one.id for one in ending.verdict.anomalies}
     assert ending.verdict.validity is Validity.INVALID
     assert ending.complaints

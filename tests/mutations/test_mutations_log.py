@@ -8,10 +8,12 @@ import pytest
 from harness.defects.playing import play
 from harness.defects.schedules.controller import the_last_replica_loses_its_tail
 from harness.defects.schedules.log import (
+    a_new_leader_does_not_know_what_is_committed,
     and_a_follower_keeps_its_records,
     leadership_goes_there_and_back,
 )
 from harness.defects.story import Story
+from harness.history.op import QueryKind
 from system_under_test.config import LogConfig, NodeConfig, Voter
 from system_under_test.log import LogManager
 from system_under_test.log.verified import VerifiedBatches
@@ -37,7 +39,7 @@ def test_unwritten_epochs_make_a_diverged_log_look_equal() -> None:
     expect_defect("B-07")
 
 
-# --- EC-3, LEAD-3
+# --- EC-3, EC-8, LEAD-3
 
 
 @shows("EC-3")
@@ -45,6 +47,27 @@ def test_an_end_offset_without_its_epoch_makes_a_diverged_log_look_equal() -> No
     assert play(and_a_follower_keeps_its_records).is_clean
     assert play(and_a_follower_keeps_its_records, "EC-3").invariants & {"INV-2", "INV-4"}
     assert "D" in play(and_a_follower_keeps_its_records, "EC-3", is_watched=False).codes
+
+
+@shows("EC-8", "B-77")
+def test_an_epoch_that_begins_at_the_high_watermark_cuts_committed_records() -> None:
+    expect_defect("B-77")
+
+
+@shows("EC-8")
+def test_clients_that_ask_where_an_epoch_ends_see_it_too() -> None:
+    def plot(story: Story) -> None:
+        a_new_leader_does_not_know_what_is_committed(story)
+        # The first question after a death finds a closed connection.
+        for _ in range(3):
+            story.ask_about_newest(QueryKind.LEADER_EPOCH)
+        # The follower cuts its log again and again, until the record that it copies has another one behind it.
+        story.append_ok(acks=1, client=story.new_client(asks=2))
+
+    settings = {"queries_per_s": 1.0}
+    assert play(plot, workload=settings).is_clean
+    ending = play(plot, "EC-8", is_watched=False, workload=settings)
+    assert "epoch-ends-early" in ending.forbidden, str(ending)
 
 
 @shows("LEAD-3")

@@ -48,6 +48,24 @@ def test_without_prod_2_a_lone_leader_writes_what_it_should_refuse() -> None:
     assert play(plot, "PROD-2").codes == {"L"}
 
 
+# --- PROD-7, PROD-8, PID-6
+
+
+@shows("PROD-7", "B-72")
+def test_a_batch_that_is_refused_when_it_is_written_is_read_later() -> None:
+    expect_defect("B-72")
+
+
+@shows("PROD-8", "B-73")
+def test_a_request_whose_first_batch_goes_to_all_partitions_loses_the_others() -> None:
+    expect_defect("B-73")
+
+
+@shows("PID-6", "B-75")
+def test_a_batch_that_is_acknowledged_because_it_was_sent_before_dies_with_the_leader() -> None:
+    expect_defect("B-75")
+
+
 # --- FOLL-3
 
 

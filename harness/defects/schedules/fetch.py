@@ -45,3 +45,18 @@ def a_bit_flips_on_the_leaders_disk(story: Story) -> None:
     story.kill(1)
     story.wait(fenced=(1,), has_leader=True)
     story.start(1)
+
+
+def a_consumer_reads_many_segments(story: Story) -> None:
+    """B-71: a consumer begins at offset 0 of a log with many segments, which were written long before."""
+    story.begin()
+    story.append_ok(30)
+    story.read(story.new_client())
+
+
+def and_of_some_records_only_it_learns(story: Story) -> None:
+    """B-70: likewise, and nobody was told whether the last records are in the log."""
+    story.begin()
+    story.append_ok(40)
+    story.append(30, acks=0)
+    story.read(story.new_client())

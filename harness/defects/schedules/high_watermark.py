@@ -45,6 +45,21 @@ def a_new_leader_has_a_tail(story: Story) -> None:
     story.wait(leader=3)
 
 
+def a_new_leader_is_asked_for_the_log_end(story: Story) -> None:
+    """B-74: broker 2 leads, has a record that 3 lacks, and does not know whether it was committed."""
+    story.begin()
+    story.hold("FetchResponse", 1, 3)
+    story.begin_append()
+    story.until(lambda: story.log_end(2) == 11)
+    cut = story.cut(2, 3)
+    story.kill(1)
+    story.wait(fenced=(1,), leader=2)
+    client = story.new_client(asks=2)
+    story.until(lambda: story.partition(2).is_leader)
+    story.latest(client)
+    story.heal(cut)
+
+
 def a_replica_stops_in_order(story: Story) -> None:
     """B-44: a follower shuts down cleanly; the others have everything and need not wait for it."""
     story.begin()

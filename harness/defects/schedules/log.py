@@ -79,3 +79,29 @@ def and_a_follower_keeps_its_records(story: Story) -> None:
     story.kill(1)
     story.wait(fenced=(1,), leader=2)
     story.until(lambda: story.partition(2).is_leader)
+
+
+def a_new_leader_does_not_know_what_is_committed(story: Story) -> None:
+    """2 leads, and neither it nor 3 has heard that their last record is committed; 3 may cut its log."""
+    story.begin()
+    append = story.begin_append()
+    story.until(lambda: story.log_end(2) == 11 and story.log_end(3) == 11)
+    for follower in (2, 3):
+        story.hold("FetchResponse", 1, follower)
+    story.until(append.done)
+    story.poll()
+    story.kill(1)
+    story.wait(leader=2)
+
+
+def and_both_leaders_die(story: Story) -> None:
+    """B-77: likewise, and 2 dies as well."""
+    a_new_leader_does_not_know_what_is_committed(story)
+    # What 3 cuts, if it does, it would copy again a moment later.
+    for _ in range(1000):
+        if story.log_end(3) < 11:
+            break
+        story.run_ms(0.1)
+    story.cut(2, 3)
+    story.kill(2)
+    story.wait(fenced=(2,), has_leader=True)

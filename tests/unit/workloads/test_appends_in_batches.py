@@ -56,7 +56,7 @@ def appended(**settings: Any) -> tuple[list[dict[str, Any]], FakeProducer]:
 
     async def main() -> None:
         for _ in range(2):
-            await process._append(process._pick_more(KEYS[0]), -1)
+            await process.append_to(process._pick_more(KEYS[0]), -1)
         await process.append(*KEYS[0], -1, final=True)
 
     asyncio.run(main())
