@@ -567,6 +567,8 @@ PRODUCED_BY: dict[str, tuple[str, ...]] = {
     "double-ownership": ("B-57",),
     "lookup-skips-record": ("LO-1",),
     "epoch-ends-early": ("EC-8",),
+    "session-poll-skip": ("FETCH-9",),
+    "int-nonmonotonic-poll": ("FETCH-9",),
     "lost-record": ("B-70",),
     "skipped-offset": ("B-70",),
     "unordered-poll": ("B-71",),
@@ -596,9 +598,44 @@ _TRANSACTIONAL = (
     "no schedule of a defect shows it, and random search with the workload `transactions` did not either in 60"
     " runs with each defect"
 )
+_LISTS = "only transactions on lists can show it, and the workloads work on logs"
+
+LAWFUL: dict[str, str] = dict.fromkeys(
+    (
+        "G0",
+        "G0-process",
+        "G0-realtime",
+        "G1c",
+        "G1c-process",
+        "G1c-realtime",
+        "G-single",
+        "G-single-process",
+        "G-single-realtime",
+        "G2-item-process",
+        "G2-item-realtime",
+    ),
+    "Kafka isolates a transaction from aborted ones, and not from others",
+)
+"""By anomaly: why runs of the correct system with the workload `transactions` may have it, where it is allowed."""
 
 NOT_PRODUCED: dict[str, str] = {
-    **dict.fromkeys(sorted(OF_TRANSACTIONS - PRODUCED_BY.keys()), _TRANSACTIONAL),
+    **dict.fromkeys(sorted(OF_TRANSACTIONS - PRODUCED_BY.keys() - LAWFUL.keys()), _TRANSACTIONAL),
+    **dict.fromkeys(
+        (
+            "G1b",
+            "dirty-update",
+            "duplicate-elements",
+            "fractured-read",
+            "incompatible-order",
+            "internal",
+            "lost-update",
+        ),
+        _LISTS,
+    ),
+    "int-send-skip": (
+        "a transaction of the workloads sends to a partition again only if it has sent to all; Kafka allows it"
+    ),
+    "int-nonmonotonic-send": "a transaction of the workloads sends what it has for a partition in one batch",
     "phantom-value": "no defect invents records",
     "unfilled-hole": _NO_GAPS,
     "hole-before-append": _NO_GAPS,

@@ -33,6 +33,8 @@ class Features:
     elr_version: int = 1
     transaction_version: int = 2
     """The level of `transaction.version`: 0, or 2 with epochs for every transaction (KIP-890; from 4.0)."""
+    strict_marker_epochs: bool = False
+    """Whether a marker ends an open transaction of an older epoch only (TXN-14; KAFKA-19446, from 4.2)."""
     verifies_transactions: bool = True
     """Whether a partition's leader asks the coordinator before the first batch of a transaction (from 3.6)."""
     hw_min_isr_gate: bool = True
@@ -142,12 +144,18 @@ PROFILES: dict[str, Features] = {
         segment_bytes_min=14,
     ),
     "kafka-4.1": Features(profile="kafka-4.1", fenced_member_may_rejoin=False),
-    "kafka-4.2": Features(profile="kafka-4.2", metadata_version=29),
+    "kafka-4.2": Features(profile="kafka-4.2", metadata_version=29, strict_marker_epochs=True),
     "kafka-4.3": Features(
-        profile="kafka-4.3", metadata_version=30, reassignment_waits_for="target-if-fewer"
+        profile="kafka-4.3",
+        metadata_version=30,
+        strict_marker_epochs=True,
+        reassignment_waits_for="target-if-fewer",
     ),
     "kafka-4.4": Features(
-        profile="kafka-4.4", metadata_version=33, reassignment_waits_for="target-if-fewer"
+        profile="kafka-4.4",
+        metadata_version=33,
+        strict_marker_epochs=True,
+        reassignment_waits_for="target-if-fewer",
     ),
 }
 """Every profile of a release, the oldest first. All that lists releases follows from this table."""

@@ -751,6 +751,24 @@ _ALL: tuple[Defect, ...] = (
         invariants=("INV-1",),
         sentence="A new leader says that its epoch begins at its high watermark; followers cut what is above it.",
     ),
+    Defect(
+        id="B-78",
+        name="late-marker-ends-next-transaction",
+        origin="KAFKA-19446, KIP-1228; Apache Kafka 4.0 and 4.1",
+        rules=("TXN-14",),
+        profile="kafka-4.2",
+        anomalies=("T",),
+        sentence="A marker that arrives twice ends the next transaction of its producer too, which has its epoch.",
+    ),
+    Defect(
+        id="B-79",
+        name="page-cache-trusted-after-a-failed-fsync",
+        origin="Rebello et al., Can Applications Recover from fsync Failures? (2020)",
+        rules=("RAFT-11",),
+        invariants=("INV-5",),
+        sentence="A controller whose fsync failed counts what it finds in its log at the next start as durable,"
+        " although it is in the page cache only.",
+    ),
 )
 
 DEFECTS: dict[str, Defect] = {defect.id: defect for defect in _ALL}

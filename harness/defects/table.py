@@ -145,6 +145,8 @@ SCHEDULES: dict[str, Schedule] = {
         workload={"enable_idempotence": True, "request_timeout_ms": 500},
     ),
     "B-77": Schedule(plot=log.and_both_leaders_die),
+    "B-78": Schedule(plot=transactions.a_marker_arrives_twice),
+    "B-79": Schedule(plot=raft.a_controller_starts_after_a_failed_fsync),
 }
 """Directed schedules of one partition by identifier of the defect."""
 

@@ -307,7 +307,9 @@ class TransactionalProducer:
         self._recorded.end(outcome)
         self._recorded = None
 
-    def marker(self, *, is_commit: bool, coordinator_epoch: int) -> Any:
+    def marker(
+        self, *, is_commit: bool, coordinator_epoch: int, transaction_version: int = 0
+    ) -> Any:
         """Returns the marker that a coordinator of that epoch would send to partition 0."""
         m = write_txn_markers_request
         topic = m.WritableTxnMarkerTopic(name=LEDGER, partition_indexes=(0,))
@@ -317,6 +319,7 @@ class TransactionalProducer:
             transaction_result=is_commit,
             topics=(topic,),
             coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
         )
         return m.WriteTxnMarkersRequest(markers=(marker,))
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from checkers.anomalies import ANOMALIES, LEVELS, AnomalyKind
-from checkers.examples import EXAMPLES, NOT_PRODUCED, PRODUCED_BY
+from checkers.examples import EXAMPLES, LAWFUL, NOT_PRODUCED, PRODUCED_BY
 from checkers.transaction_anomalies import OF_TRANSACTIONS
 from system_under_test.defects import DEFECTS
 
@@ -38,7 +38,7 @@ completion in nanoseconds:
 
 Appends use acks=all unless they say otherwise. *Produced by* names defects (`docs/defects.md`) and switched-off
 rules (`docs/rules.md`) of the reference system that show the anomaly; the tests of the defects check it. Where
-none of these tests shows it, the entry says why, and whether random search does.
+none of these tests shows it, the entry says why. Some anomalies of transactions need no defect: Kafka allows them.
 """
 
 _MEANINGS = {
@@ -89,6 +89,10 @@ def _section(kind: AnomalyKind) -> list[str]:
     lines = ["", f"### {kind.id}", "", kind.definition, "", f"- Source: {kind.source}"]
     if producers := PRODUCED_BY.get(kind.id, ()):
         lines.append(f"- Produced by: {', '.join(_producer(one) for one in producers)}")
+    elif reason := LAWFUL.get(kind.id):
+        lines.append(
+            f"- Needs no defect: runs of the correct system may have it, where it is allowed. {reason}."
+        )
     elif reason := NOT_PRODUCED.get(kind.id):
         lines.append(f"- Shown by no test of a defect: {reason}")
     else:

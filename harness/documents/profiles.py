@@ -73,6 +73,10 @@ _ROWS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
         _flag,
     ),
     "transaction_version": ("level of `transaction.version` (KIP-890)", str),
+    "strict_marker_epochs": (
+        "a marker ends open transactions of older epochs only (TXN-14, KAFKA-19446)",
+        _flag,
+    ),
     "verifies_transactions": (
         "leaders verify transactions with the coordinator (TXN-12, KIP-890)",
         _flag,

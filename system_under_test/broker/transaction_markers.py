@@ -159,6 +159,7 @@ class MarkerSender:
                         for topic, indexes in by_topic.items()
                     ),
                     coordinator_epoch=coordinator_epoch,
+                    transaction_version=transaction.client_version,
                 ),
             )
         )

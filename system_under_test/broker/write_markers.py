@@ -21,6 +21,7 @@ from system_under_test.protocol.control_records import Marker, encode_marker
 from system_under_test.protocol.errors import ErrorCode
 from system_under_test.runtime import Host, RequestContext
 from system_under_test.transaction import responses
+from system_under_test.transaction.transaction import BUMPS_EPOCHS
 
 APPEND_TIMEOUT_MS = 5000
 OffsetsDecided = Callable[[int, int, bool], None]
@@ -97,14 +98,33 @@ class MarkerWriter:
             timestamp_ms=self._host.clock.wall_ms(),
         )
         replica = partition.replica
+        if self._is_late(partition, marker):
+            return self._refuse(partition, marker, ErrorCode.INVALID_PRODUCER_EPOCH)
         try:
             info = partition.append_as_leader(
                 VerifiedBatches.verify(batch), ACKS_ALL, is_coordinator=True
             )
         except ProducerRefusedError as refused:
-            replica.mark("marker-refused", producer_id=marker.producer_id, error=refused.error.name)
-            return refused.error
+            return self._refuse(partition, marker, refused.error)
         except OSError as error:
             replica.context.on_disk_error(replica.topic, replica.index, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
         return info if isinstance(info, ErrorCode) else info.last_offset + 1
+
+    def _is_late(self, partition: Partition, marker: Any) -> bool:
+        """Whether a marker is that of the transaction before the one that is open (TXN-14)."""
+        context, log = partition.replica.context, partition.log
+        if (
+            log is None
+            or marker.transaction_version < BUMPS_EPOCHS
+            or not context.features.strict_marker_epochs
+            or not log.producers.has_open_transaction(marker.producer_id)
+        ):
+            return False
+        known = log.producers.known(marker.producer_id)
+        has_its_epoch = known is not None and known[0] == marker.producer_epoch
+        return has_its_epoch and context.rules("TXN-14")
+
+    def _refuse(self, partition: Partition, marker: Any, error: ErrorCode) -> ErrorCode:
+        partition.replica.mark("marker-refused", producer_id=marker.producer_id, error=error.name)
+        return error

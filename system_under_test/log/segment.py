@@ -301,6 +301,28 @@ def segment_bases(storage: Storage, directory: str) -> list[int]:
     return sorted(bases)
 
 
+def write_again(storage: Storage, directory: str) -> None:
+    """Replaces every segment of a directory by a durable copy of what can be read (RAFT-11).
+
+    After an fsync that failed, the kernel takes pages for clean that are not on the disk. Whoever opens the file
+    reads them, and another fsync does not write them.
+
+    Raises:
+        OSError: The disk failed; every segment is still there.
+    """
+    bases = segment_bases(storage, directory)
+    for base_offset in bases:
+        path = segment_path(directory, base_offset)
+        copy = path + CLEANED_SUFFIX
+        storage.write(copy, b"")
+        for position in range(0, storage.size(path), SCAN_WINDOW_BYTES):
+            storage.append(copy, storage.read(path, position, SCAN_WINDOW_BYTES))
+        storage.fsync_blocking(copy)
+        storage.replace(copy, path)
+    if bases:
+        storage.fsync_dir(directory)
+
+
 def intact_batches(
     storage: Storage,
     path: str,

@@ -22,6 +22,7 @@ class SegmentList:
     __slots__ = (
         "_bases",
         "_directory",
+        "_has_cuts",
         "_rules",
         "_segments",
         "_storage",
@@ -40,6 +41,8 @@ class SegmentList:
         self._bases = [segment.base_offset for segment in segments]
         self.active = segments[-1]
         self.index_interval_bytes = INDEX_INTERVAL_BYTES
+        # Whether a segment below the recovery point may regrow; only then all of them are looked at.
+        self._has_cuts = True
 
     def begin(self, base_offset: int) -> Segment:
         """Creates an empty segment behind all others and makes it the active one.
@@ -136,10 +139,10 @@ class SegmentList:
         first = max(bisect_right(self._bases, recovery_point) - 1, 0)
         # A cut counts as content: below the recovery point it leaves a segment that ends exactly there, and if
         # the cut came back later, the old records would overlap the segments behind it.
-        return [
-            segment
-            for index, segment in enumerate(self._segments)
-            if (index >= first and segment.base_offset < target) or segment.may_regrow
+        cut = [one for one in self._segments[:first] if one.may_regrow] if self._has_cuts else []
+        self._has_cuts = bool(cut)
+        return cut + [
+            one for one in self._segments[first:] if one.base_offset < target or one.may_regrow
         ]
 
     def replace(self, segment: Segment, path: str) -> None:
@@ -162,6 +165,7 @@ class SegmentList:
             before=segment.end_offset,
         )
         made.may_regrow = segment.may_regrow
+        self._has_cuts |= made.may_regrow
         made.seal()
         self._segments[self._segments.index(segment)] = made
 
@@ -176,6 +180,7 @@ class SegmentList:
         self._remove_behind(bisect_right(self._bases, offset))
         segment = self.active = self._segments[-1]
         segment.cut(offset)
+        self._has_cuts = True
         self._storage.truncate(segment.path, segment.size_bytes)
         return segment.end_offset
 

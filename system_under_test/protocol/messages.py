@@ -124,8 +124,8 @@ from kio.schema.txn_offset_commit.v5 import request as txn_offset_commit_request
 from kio.schema.txn_offset_commit.v5 import response as txn_offset_commit_response
 from kio.schema.vote.v2 import request as vote_request
 from kio.schema.vote.v2 import response as vote_response
-from kio.schema.write_txn_markers.v1 import request as write_txn_markers_request
-from kio.schema.write_txn_markers.v1 import response as write_txn_markers_response
+from kio.schema.write_txn_markers.v2 import request as write_txn_markers_request
+from kio.schema.write_txn_markers.v2 import response as write_txn_markers_response
 from kio.serial import entity_reader, entity_writer
 
 __all__ = [

@@ -37,6 +37,7 @@ _NEWEST: Mapping[str, tuple[int, ...]] = {
     "AddPartitionsToTxn": (3, 4, 5, 5, 5, 5, 5, 5),
     "AddOffsetsToTxn": (3, 3, 4, 4, 4, 4, 4, 4),
     "EndTxn": (3, 3, 4, 5, 5, 5, 5, 5),
+    "WriteTxnMarkers": (1, 1, 1, 1, 1, 2, 2, 2),
     "TxnOffsetCommit": (3, 3, 4, 5, 5, 5, 5, 5),
     "ListTransactions": (0, 0, 1, 1, 2, 2, 2, 2),
     "DescribeQuorum": (1, 1, 2, 2, 2, 2, 2, 2),

@@ -56,11 +56,12 @@ TRANSACTION_APIS: tuple[Api, ...] = (
         roles=(BROKER,),
         canonical=_one(
             1,
-            1,
+            2,
             m.write_txn_markers_request.WriteTxnMarkersRequest,
             m.write_txn_markers_response.WriteTxnMarkersResponse,
         ),
         purpose="write the markers that end a transaction; coordinators use it",
+        notes="From version 2 on, a marker names the `transaction.version` of its transaction (KIP-1228).",
     ),
     Api(
         key=28,

@@ -24,9 +24,11 @@ from system_under_test.protocol.errors import ErrorCode
 from system_under_test.protocol.feature_levels import NO_LEVELS, FeatureLevels
 from system_under_test.protocol.messages import (
     NO_THROTTLE,
+    add_partitions_to_txns_request,
     api_versions_response,
     fetch_request,
     list_offsets_request,
+    write_txn_markers_request,
 )
 from system_under_test.protocol.releases import Release
 from system_under_test.protocol.skim import skim, skip_tags
@@ -49,7 +51,12 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 _BETWEEN_BROKERS = {
     kind.__api_key__: kind.__version__
-    for kind in (fetch_request.FetchRequest, list_offsets_request.ListOffsetsRequest)
+    for kind in (
+        add_partitions_to_txns_request.AddPartitionsToTxnRequest,
+        fetch_request.FetchRequest,
+        list_offsets_request.ListOffsetsRequest,
+        write_txn_markers_request.WriteTxnMarkersRequest,
+    )
 }
 """The version of each request that a broker sends to another one, by API key."""
 

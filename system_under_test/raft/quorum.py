@@ -12,6 +12,7 @@ from typing import Protocol
 from system_under_test.config import LogConfig, NodeConfig
 from system_under_test.invariants import check_invariant
 from system_under_test.log.log import Log
+from system_under_test.log.segment import write_again
 from system_under_test.metadata.image import ClusterImage
 from system_under_test.metadata.records import MetadataBatch
 from system_under_test.metadata.snapshot import MetadataSnapshot, SnapshotId
@@ -342,6 +343,8 @@ class Quorum:
         # The start of the log has no checkpoint either. What lies below the oldest snapshot is not needed, and is
         # removed: after a power cut it may have holes, and a log is cut at a hole.
         oldest = self.snapshots.oldest
+        if self.is_voter and self.config.rules("RAFT-11"):
+            write_again(self.host.storage, self._directory)
         log = Log.load(
             self.host.storage,
             self._directory,

@@ -373,6 +373,12 @@ _QUORUM = (
         "`candidate_backs_off`; before Kafka 4.1 it waits for a random back-off.)",
         "`KafkaRaftClient`",
     ),
+    switchable(
+        "RAFT-11",
+        "A voter writes the segments of its metadata log once more when it starts, and fsyncs them: after an "
+        "fsync that failed, what it reads may be in the page cache only.",
+        "this project; Kafka does not",
+    ),
 )
 
 CLUSTER_RULES: tuple[Rule, ...] = (

@@ -79,5 +79,12 @@ TRANSACTION_RULES: tuple[Rule, ...] = (
         "Offsets that a transaction commits count when its commit marker is in the group's partition.",
         "KIP-98, KIP-447",
     ),
+    switchable(
+        "TXN-14",
+        "Where every transaction has an epoch of its own, a marker ends an open transaction of an older epoch"
+        " only: one with the same epoch is that of the transaction before, and late. (Switch"
+        " `strict_marker_epochs`; Kafka 4.0 and 4.1 accept it.)",
+        "KAFKA-19446, KAFKA-19999, KIP-1228",
+    ),
 )
 """All of them; `rule_catalogue.RULES` sorts them."""

@@ -51,3 +51,10 @@ def test_a_snapshot_without_the_elr_lets_a_replica_lead_that_lost_its_tail() -> 
     ending = expect_defect("B-53")
     assert ending.marks["metadata-snapshot-loaded"] > 0
     assert ending.marks["elected-last-known-leader"] == 1
+
+
+@shows("RAFT-11", "B-79")
+def test_a_controller_that_trusts_the_page_cache_after_a_failed_fsync_forgets_what_it_committed() -> (
+    None
+):
+    expect_defect("B-79")

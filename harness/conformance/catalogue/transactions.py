@@ -21,7 +21,7 @@ _REQUESTS: dict[str, tuple[int, int, dict[str, Any]]] = {
     "add_offsets_to_txn": (0, 4, {**_PRODUCER, "group_id": "nobody"}),
     "end_txn": (0, 5, {**_PRODUCER, "committed": True}),
     "txn_offset_commit": (0, 5, {**_PRODUCER, "group_id": "nobody", "topics": []}),
-    "write_txn_markers": (1, 1, {"markers": []}),
+    "write_txn_markers": (1, 2, {"markers": []}),
     "describe_transactions": (0, 0, {"transactional_ids": [TRANSACTIONAL_ID]}),
     "list_transactions": (0, 2, {"state_filters": ["Nonsense"], "producer_id_filters": []}),
 }

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness.defects.story import Story
+from harness.defects.story import Story, node_name
 
 
 def controllers(story: Story) -> tuple[int, int, int]:
@@ -20,6 +20,28 @@ def a_voter_forgets_what_it_acknowledged(story: Story) -> None:
     away = story.isolate(3)
     story.wait(fenced=(3,), isr=(1, 2))
     story.append_ok()
+    story.power(follower)
+    gone = story.isolate(active)
+    story.heal(cut)
+    story.start(follower)
+    story.until(lambda: story.cluster.metadata.active_controller in (follower, absent))
+    story.run_ms(1000)
+    story.heal(gone, away)
+    story.run_ms(500)
+
+
+def a_controller_starts_after_a_failed_fsync(story: Story) -> None:
+    """B-79: an fsync fails at one of two connected controllers; it starts again, and later loses power."""
+    story.begin()
+    active, follower, absent = controllers(story)
+    cut = story.isolate(absent)
+    disk = story.world.nodes[node_name(follower)].disk
+    fault = disk.io_error("fsync", "data/__cluster_metadata-0/0")
+    away = story.isolate(3)
+    story.until(lambda: not story.world.nodes[node_name(follower)].is_alive)
+    disk.heal(fault)
+    story.start(follower)
+    story.wait(fenced=(3,), isr=(1, 2))
     story.power(follower)
     gone = story.isolate(active)
     story.heal(cut)

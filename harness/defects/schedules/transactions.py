@@ -12,6 +12,7 @@ from harness.defects.transactional import (
 )
 from system_under_test.group.records import offsets_partition
 from system_under_test.protocol.errors import ErrorCode
+from system_under_test.transaction.transaction import BUMPS_EPOCHS
 
 REPLICAS = (1, 2, 3)
 ORDERS, PAYMENTS = 0, 1
@@ -226,6 +227,27 @@ def a_marker_of_an_old_coordinator_arrives(story: Story) -> None:
     expect(producer.end(is_commit=True))
     settle(story)
     if read_committed(story) != [b"first", b"second", b"debit", b"credit"]:
+        story.complain("a late marker aborted the first half of a committed transaction", "T")
+
+
+def a_marker_arrives_twice(story: Story) -> None:
+    """B-78: the marker that aborted a transaction arrives again in the next one, which has its epoch."""
+    producer = begun(story)
+    expect(producer.send(b"refunded"))
+    expect(producer.end(is_commit=False))
+    settle(story)
+    late = producer.marker(
+        is_commit=False,
+        coordinator_epoch=coordinator_epoch(story, producer),
+        transaction_version=BUMPS_EPOCHS,
+    )
+    expect(producer.add(0))
+    expect(producer.send(b"debit"))
+    story.deliver_late(late, leader_of(story, LEDGER, 0))
+    expect(producer.send(b"credit"))
+    expect(producer.end(is_commit=True))
+    settle(story)
+    if read_committed(story) != [b"debit", b"credit"]:
         story.complain("a late marker aborted the first half of a committed transaction", "T")
 
 

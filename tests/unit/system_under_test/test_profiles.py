@@ -19,6 +19,8 @@ def test_the_newest_releases_behave_like_4_1_whose_tests_cover_them(name: str) -
         reassignment_waits_for=waits_for,
         # KAFKA-19233; tests of consumer groups cover both values.
         fenced_member_may_rejoin=True,
+        # KAFKA-19446; the test of defect B-78 covers both values.
+        strict_marker_epochs=True,
     )
     assert switches(PROFILES[name]) == switches(expected)
     assert PROFILES[name] != PROFILES["kafka-4.1"]

@@ -9,6 +9,7 @@ from system_under_test.config import PROFILES
 from system_under_test.features import levels_of
 from system_under_test.metadata.image import ClusterImage
 from system_under_test.metadata.records import FeatureLevelRecord
+from system_under_test.protocol import messages as m
 from system_under_test.protocol.apis import APIS, BROKER, CONTROLLER
 from system_under_test.protocol.feature_levels import FeatureLevels
 from system_under_test.protocol.releases import RELEASES, oldest_release
@@ -21,6 +22,13 @@ from tests.unit.system_under_test.protocol.wire_examples import (
     header,
 )
 
+SENT_BY_BROKERS = (
+    m.add_partitions_to_txns_request.AddPartitionsToTxnRequest,
+    m.fetch_request.FetchRequest,
+    m.list_offsets_request.ListOffsetsRequest,
+    m.offset_for_leader_epoch_request.OffsetForLeaderEpochRequest,
+    m.write_txn_markers_request.WriteTxnMarkersRequest,
+)
 BY_NAME = {api.name: api for api in APIS if BROKER in api.roles}
 
 
@@ -162,3 +170,11 @@ def test_a_controller_announces_feature_levels_too():
 )
 def test_the_oldest_release_that_serves_a_version(name: str, version: int, release: str) -> None:
     assert oldest_release(name, version) == release
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_broker_reads_what_brokers_send_whatever_its_release(profile: str) -> None:
+    for kind in SENT_BY_BROKERS:
+        api = next(api for api in APIS if api.key == kind.__api_key__)
+        request = arbitrary_request(api, kind.__version__, seed=1)
+        assert codec(profile).decode_request(frame_of(api, request)).message == request
