@@ -10,6 +10,7 @@ from nemesis.drawing import (
     Template,
     at_event,
     held,
+    loses_unflushed,
     one_of,
     short_ms,
     some_ms,
@@ -141,6 +142,20 @@ def _quorum_without_majority(draw: Drawing, at_ms: int) -> list[Fault]:
     return [*faults, _later(draw, at_ms + draw.hold_ms())]
 
 
+def _failed_fsyncs(draw: Drawing, at_ms: int) -> list[Fault]:
+    """What controllers could not flush is in their page caches when they start again, and then it is gone."""
+    failing = draw.pick(("controllers", "controllers", "majority_controllers"))
+    failed = draw.fault(at_ms, "io_error", (failing,), 20 + up_to(draw, 200), op="fsync")
+    lost = loses_unflushed(draw, at_ms, "controllers")
+    lost = at_event(
+        replace(lost, for_ms=up_to(draw, 100)),
+        _election_event(draw),
+        draw.pick((1, 1, 2)),
+        50 + draw.step_ms() + some_ms(draw),
+    )
+    return [failed, lost, _later(draw, at_ms)]
+
+
 CONTROLLER_TEMPLATES: Mapping[str, Template] = {
     "controllers-start-again": Template(
         about="All controllers start again while replicas are eligible leaders; then the leader goes away.",
@@ -161,6 +176,11 @@ CONTROLLER_TEMPLATES: Mapping[str, Template] = {
     "quorum-loses-power": Template(
         about="The active controller goes away, and the others lose power together.",
         draw=_quorum_loses_power,
+        needs_controllers=True,
+    ),
+    "failed-fsyncs": Template(
+        about="Controllers cannot flush, and end for that; when they have started again, their power is cut.",
+        draw=_failed_fsyncs,
         needs_controllers=True,
     ),
     "slow-controllers": Template(

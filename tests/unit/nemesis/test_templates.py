@@ -324,6 +324,16 @@ def test_slow_controllers_go_away_whenever_they_are_elected():
     assert powered == {("controllers",)}
 
 
+def test_controllers_that_could_not_flush_lose_power_after_the_next_election():
+    faults = [f for seed in range(20) for f in draw(seed, ("failed-fsyncs",))]
+    failed = [f for f in faults if f.fault == "io_error"]
+    assert {f.params["op"] for f in failed} == {"fsync"}
+    assert {f.targets for f in failed} == {("controllers",), ("majority_controllers",)}
+    lost = [f for f in faults if f.fault == "power"]
+    assert {f.targets for f in lost} == {("controllers",)}
+    assert {f.trigger.kind.name for f in lost if f.trigger is not None} == {"mark"}
+
+
 def test_where_nodes_are_not_observed_controllers_are_elected_when_that_is_committed():
     faults = drawn("quorum-election", observes_nodes=False)
     events = {f.trigger.kind.name for f in faults if f.trigger is not None}
