@@ -36,10 +36,10 @@ class BrokerRuns:
     def judge(self, first: int, count: int) -> Cases:
         """Runs and judges cases `first` to `first + count - 1`."""
         cases = Cases()
+        experiments = [(profile, self.experiment(profile)) for profile in self.profiles]
         for number in range(first, first + count):
             seed, index = divmod(number, len(self.profiles))
-            profile = self.profiles[index]
-            planned = self.experiment(profile)
+            profile, planned = experiments[index]
             wrong, reason = judged_run(planned, seed)
             if wrong and records_came_back(planned, seed):
                 is_known = not judged_run(on_ordered_disk(planned), seed)[0]
