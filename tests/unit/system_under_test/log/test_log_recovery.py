@@ -4,7 +4,12 @@ import pytest
 
 from system_under_test.config import LogConfig
 from system_under_test.log import Log
-from system_under_test.log.segment import SCAN_WINDOW_BYTES, segment_path
+from system_under_test.log.segment import (
+    CLEANED_SUFFIX,
+    SCAN_WINDOW_BYTES,
+    segment_path,
+    write_again,
+)
 from system_under_test.log.verified import VerifiedBatches
 from system_under_test.protocol.record_batch import decode_records, encode_batch
 from system_under_test.rules import Rules
@@ -308,3 +313,48 @@ def test_a_claimed_size_beyond_the_file_is_a_torn_batch():
     path = segment_path(DIRECTORY, 0)
     storage.corrupt(path, 2 * SIZE + 8, flip=0x7F)
     assert load(storage).log_end_offset == 2
+
+
+def test_segments_that_are_written_again_are_durable_with_the_same_content():
+    storage, _ = written(segment_batches=2)
+    # Nothing was synced; and an earlier attempt was interrupted.
+    storage.append(segment_path(DIRECTORY, 0) + CLEANED_SUFFIX, b"a part of it")
+    write_again(storage, DIRECTORY)
+    storage.power_cut()
+    assert [name for name in storage.list(DIRECTORY) if CLEANED_SUFFIX in name] == []
+    assert values_of(load(storage)) == digits(6)
+
+
+@pytest.mark.parametrize("operation", ["write", "append", "fsync_blocking", "replace"])
+def test_a_disk_that_fails_while_segments_are_written_again_leaves_all_of_them(operation):
+    storage, _ = written(segment_batches=2)
+    storage.failing = {operation}
+    with pytest.raises(OSError, match="input/output error"):
+        write_again(storage, DIRECTORY)
+    storage.failing = set()
+    assert values_of(load(storage)) == digits(6)
+
+
+def test_a_directory_without_segments_stays_as_it_is():
+    storage = MemoryStorage()
+    write_again(storage, DIRECTORY)
+    assert storage.calls == []
+
+
+def test_a_cut_right_below_the_recovery_point_is_flushed_once_and_then_forgotten():
+    storage, log = written(segment_batches=2)
+    log.flush_blocking()
+    log.truncate_to(1)
+
+    def synced_by(value: bytes) -> list[str]:
+        storage.calls.clear()
+        log.append_as_leader(VerifiedBatches.verify(batch(value)), 1)
+        log.flush_blocking()
+        return [path for operation, path in storage.calls if operation == "fsync_blocking"]
+
+    # Too long for what is left of the segment that was cut.
+    first, second = segment_path(DIRECTORY, 0), segment_path(DIRECTORY, 1)
+    assert synced_by(b"x" * 2 * SIZE) == [first, second]
+    assert first not in synced_by(b"y")
+    storage.power_cut()
+    assert values_of(load(storage)) == [b"0", b"x" * 2 * SIZE, b"y"]
