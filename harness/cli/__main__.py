@@ -1,7 +1,5 @@
 """Lets `python -m harness.cli` do what `laststand` does."""
 
-import sys
+from harness.cli.main import console
 
-from harness.cli.main import main
-
-sys.exit(main())
+console()

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from harness import exit_codes
 from harness.cli.commands import (
@@ -95,6 +95,23 @@ Start with:  laststand reproduce last-replica-standing --profile kafka-4.0
 GLOBAL_HELP = """\
 Before or after every command:  --json (one JSON object instead of text) and
 --quiet (no progress).  Where it reads or stores runs:  --results DIR."""
+
+
+LEAVE_S = 30.0
+"""How long a process that has done everything may take to end."""
+
+
+def console() -> NoReturn:
+    """Runs the command line of this process, and ends the process with the exit code.
+
+    A client library may block for ever in a call that has a timeout (librdkafka sometimes does), and Python waits
+    for the thread. Everything is stored and printed by then.
+    """
+    code = main()
+    guard = threading.Timer(LEAVE_S, os._exit, (code,))
+    guard.daemon = True
+    guard.start()
+    sys.exit(code)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,6 +13,7 @@ import pytest
 from tests.cli.cli_helpers import write
 
 FAILURE = 255
+UNKNOWN = 2
 LOCAL = """
 name = "interrupted"
 on = "local"
@@ -135,3 +136,29 @@ sys.exit(main.main(["doctor"]))
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (FAILURE, "laststand: interrupted\n")
+
+
+def test_a_client_that_blocks_for_ever_does_not_keep_the_process(tmp_path):
+    code = """
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from harness.cli import main
+from harness.cli.commands import doctor
+
+def run_with_a_client_that_blocks(options):
+    ThreadPoolExecutor(1).submit(threading.Event().wait)
+    return 2
+
+main.LEAVE_S = 0.1
+doctor.doctor = run_with_a_client_that_blocks
+main.console()
+"""
+    write(tmp_path / "blocked.py", code)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-m", "blocked", "doctor"],
+        env={**os.environ, "PYTHONPATH": path},
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == UNKNOWN
