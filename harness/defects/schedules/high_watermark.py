@@ -1,6 +1,9 @@
 """Schedules of defects: high watermark."""
 
+from typing import Any
+
 from harness.defects.story import Story
+from workloads.append import AppendProcess
 
 
 def alone(story: Story) -> list[object]:
@@ -26,8 +29,8 @@ def a_lone_leader_commits(story: Story) -> None:
     story.wait(has_leader=True)
 
 
-def a_new_leader_has_a_tail(story: Story) -> None:
-    """B-23: broker 2 has records that 3 lacks, and becomes leader."""
+def led_with_a_tail(story: Story) -> tuple[AppendProcess, Any]:
+    """Broker 2 has a record that 3 lacks, is cut off from it, and leads; returns a client of 2, and the cut."""
     story.begin()
     story.hold("FetchResponse", 1, 3)
     story.begin_append()
@@ -37,6 +40,12 @@ def a_new_leader_has_a_tail(story: Story) -> None:
     story.wait(fenced=(1,), leader=2)
     client = story.new_client(asks=2)
     story.until(lambda: story.partition(2).is_leader)
+    return client, cut
+
+
+def a_new_leader_has_a_tail(story: Story) -> None:
+    """B-23: broker 2 has records that 3 lacks, and becomes leader."""
+    client, cut = led_with_a_tail(story)
     for _ in range(12):
         story.poll(client)
     story.kill(2)
@@ -47,15 +56,7 @@ def a_new_leader_has_a_tail(story: Story) -> None:
 
 def a_new_leader_is_asked_for_the_log_end(story: Story) -> None:
     """B-74: broker 2 leads, has a record that 3 lacks, and does not know whether it was committed."""
-    story.begin()
-    story.hold("FetchResponse", 1, 3)
-    story.begin_append()
-    story.until(lambda: story.log_end(2) == 11)
-    cut = story.cut(2, 3)
-    story.kill(1)
-    story.wait(fenced=(1,), leader=2)
-    client = story.new_client(asks=2)
-    story.until(lambda: story.partition(2).is_leader)
+    client, cut = led_with_a_tail(story)
     story.latest(client)
     story.heal(cut)
 

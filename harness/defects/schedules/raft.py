@@ -12,28 +12,34 @@ def controllers(story: Story) -> tuple[int, int, int]:
     return active, first, second
 
 
-def a_voter_forgets_what_it_acknowledged(story: Story) -> None:
-    """B-36: two of three controllers commit a change of the ISR; one loses power, the other is cut off."""
-    story.begin()
-    active, follower, absent = controllers(story)
-    cut = story.isolate(absent)
-    away = story.isolate(3)
-    story.wait(fenced=(3,), isr=(1, 2))
-    story.append_ok()
+def _the_others_go_on(story: Story, follower: int, absent: int, cut: Any) -> None:
+    """A follower loses power, and elects with the controller that was cut off, without the active one."""
     story.power(follower)
-    gone = story.isolate(active)
+    gone = story.isolate(story.cluster.metadata.active_controller)
     story.heal(cut)
     story.start(follower)
     story.until(lambda: story.cluster.metadata.active_controller in (follower, absent))
     story.run_ms(1000)
-    story.heal(gone, away)
+    story.heal(gone)
+
+
+def a_voter_forgets_what_it_acknowledged(story: Story) -> None:
+    """B-36: two of three controllers commit a change of the ISR; one loses power, the other is cut off."""
+    story.begin()
+    _, follower, absent = controllers(story)
+    cut = story.isolate(absent)
+    away = story.isolate(3)
+    story.wait(fenced=(3,), isr=(1, 2))
+    story.append_ok()
+    _the_others_go_on(story, follower, absent, cut)
+    story.heal(away)
     story.run_ms(500)
 
 
 def a_controller_starts_after_a_failed_fsync(story: Story) -> None:
     """B-79: an fsync fails at one of two connected controllers; it starts again, and later loses power."""
     story.begin()
-    active, follower, absent = controllers(story)
+    _, follower, absent = controllers(story)
     cut = story.isolate(absent)
     disk = story.world.nodes[node_name(follower)].disk
     fault = disk.io_error("fsync", "data/__cluster_metadata-0/0")
@@ -42,13 +48,8 @@ def a_controller_starts_after_a_failed_fsync(story: Story) -> None:
     disk.heal(fault)
     story.start(follower)
     story.wait(fenced=(3,), isr=(1, 2))
-    story.power(follower)
-    gone = story.isolate(active)
-    story.heal(cut)
-    story.start(follower)
-    story.until(lambda: story.cluster.metadata.active_controller in (follower, absent))
-    story.run_ms(1000)
-    story.heal(gone, away)
+    _the_others_go_on(story, follower, absent, cut)
+    story.heal(away)
     story.run_ms(500)
 
 
