@@ -17,7 +17,8 @@ from system_under_test.config import DEFAULT_PROFILE
 from workloads.append_config import AppendConfig
 from workloads.transactions import TRANSACTIONS
 
-SEGMENT_BYTES = 1 << 30
+SEGMENT_BYTES = ClusterConfig().segment_bytes
+"""Without a schedule that needs another size."""
 CODE_OF = {
     "lost-acked-write": "A",
     "visible-regress": "V",

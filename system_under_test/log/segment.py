@@ -304,8 +304,8 @@ def segment_bases(storage: Storage, directory: str) -> list[int]:
 def write_again(storage: Storage, directory: str) -> None:
     """Replaces every segment of a directory by a durable copy of what can be read (RAFT-11).
 
-    After an fsync that failed, the kernel takes pages for clean that are not on the disk. Whoever opens the file
-    reads them, and another fsync does not write them.
+    When an fsync fails, the kernel marks pages clean although they are not durable. Every reader still gets their
+    content, and the next fsync does not write them.
 
     Raises:
         OSError: The disk failed; every segment is still there.

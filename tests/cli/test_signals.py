@@ -58,6 +58,20 @@ def started() -> Iterator[Commands]:
     commands.stop()
 
 
+def run_module(tmp_path: Path, code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Runs code as `python -m`; it must end within two minutes."""
+    write(tmp_path / "made_up.py", code)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    return subprocess.run(
+        [sys.executable, "-m", "made_up", *arguments],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
 def wait_for(condition: Callable[[], bool]) -> None:
     deadline_s = time.monotonic() + 60
     while not condition():
@@ -130,15 +144,11 @@ def interrupt():
 doctor.doctor = interrupted
 sys.exit(main.main(["doctor"]))
 """
-    write(tmp_path / "interrupted.py", code)
-    command = [sys.executable, "-m", "interrupted"]
-    path = os.pathsep.join([str(tmp_path), *sys.path])
-    environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = run_module(tmp_path, code)
     assert (done.returncode, done.stderr) == (FAILURE, "laststand: interrupted\n")
 
 
-def test_a_client_that_blocks_for_ever_does_not_keep_the_process(tmp_path):
+def test_a_client_that_blocks_for_ever_does_not_keep_the_process(tmp_path: Path) -> None:
     code = """
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -153,12 +163,4 @@ main.LEAVE_S = 0.1
 doctor.doctor = run_with_a_client_that_blocks
 main.console()
 """
-    write(tmp_path / "blocked.py", code)
-    path = os.pathsep.join([str(tmp_path), *sys.path])
-    done = subprocess.run(
-        [sys.executable, "-m", "blocked", "doctor"],
-        env={**os.environ, "PYTHONPATH": path},
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == UNKNOWN
+    assert run_module(tmp_path, code, "doctor").returncode == UNKNOWN

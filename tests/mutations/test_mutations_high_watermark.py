@@ -5,6 +5,7 @@ from harness.defects.playing import play
 from harness.defects.schedules.high_watermark import (
     a_last_known_leader_comes_back_shorter,
 )
+from harness.defects.schedules.log import commit_unheard_of
 from harness.defects.story import Story
 from harness.history.op import Outcome, QueryKind
 from tests.mutations.coverage import shows
@@ -107,12 +108,7 @@ def test_a_leader_that_does_not_know_the_log_end_reports_an_impossible_one() -> 
 
 def a_new_leader_is_asked_for_offsets(story: Story) -> None:
     """A consumer has read offset 10, and a new leader that does not know that is asked about offsets."""
-    story.begin()
-    task = story.begin_append()
-    story.until(lambda: story.log_end(2) == 11 and story.log_end(3) == 11)
-    for follower in (2, 3):
-        story.hold("FetchResponse", 1, follower)
-    story.until(task.done)
+    commit_unheard_of(story)
     story.poll()
     story.latest()
     story.hold("FetchRequest", 3, 2)

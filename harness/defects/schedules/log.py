@@ -1,15 +1,23 @@
 """Schedules of defects: log."""
 
+from typing import Any
+
 from harness.defects.story import Story
+
+
+def commit_unheard_of(story: Story) -> list[Any]:
+    """A record is committed, and 2 and 3 have it but do not hear that; returns what holds the news."""
+    story.begin()
+    append = story.begin_append()
+    story.until(lambda: story.log_end(2) == 11 and story.log_end(3) == 11)
+    holds = [story.hold("FetchResponse", 1, follower) for follower in (2, 3)]
+    story.until(append.done)
+    return holds
 
 
 def two_leaders_die_in_a_row(story: Story) -> None:
     """B-01: 2 and 3 have a committed record and have not heard that it is committed."""
-    story.begin()
-    task = story.begin_append()
-    story.until(lambda: story.log_end(2) == 11 and story.log_end(3) == 11)
-    holds = [story.hold("FetchResponse", 1, follower) for follower in (2, 3)]
-    story.until(task.done)
+    holds = commit_unheard_of(story)
     cut = story.cut(2, 3)
     story.kill(1)
     story.wait(fenced=(1,), leader=2, isr=(2, 3))
@@ -83,12 +91,7 @@ def and_a_follower_keeps_its_records(story: Story) -> None:
 
 def a_new_leader_does_not_know_what_is_committed(story: Story) -> None:
     """2 leads, and neither it nor 3 has heard that their last record is committed; 3 may cut its log."""
-    story.begin()
-    append = story.begin_append()
-    story.until(lambda: story.log_end(2) == 11 and story.log_end(3) == 11)
-    for follower in (2, 3):
-        story.hold("FetchResponse", 1, follower)
-    story.until(append.done)
+    commit_unheard_of(story)
     story.poll()
     story.kill(1)
     story.wait(leader=2)
