@@ -33,8 +33,8 @@ from checkers.kernels.history import (
     is_word,
     lookup,
 )
+from checkers.kernels.log_contents import ANY_EPOCH
 from checkers.kernels.refusals import int_column, text_column
-from checkers.kernels.replica_logs import ANY_EPOCH
 from checkers.kernels.words import APPEND, OK, POLL, numbers, operation_words
 from harness.history.op import FETCHED_AHEAD
 
@@ -233,6 +233,11 @@ class ClaimReader:
             at, there = find_pairs(reads.op, reads.offset, ops, offsets)
             values = np.where(there & ~is_append, reads.value[at], values)
         return values
+
+    def last_epochs(self, values: I64, offsets: I64) -> I64:
+        """Returns the largest known epoch of a leader that showed each record at its offset, -1 for none."""
+        at, there = self._shown.find(values, offsets)
+        return _at(self._shown.last_epoch, np.where(there, at, -1), -1)
 
     def last_reads(self, values: I64, offsets: I64) -> I64:
         """Returns the operation that read each record at its offset in the newest batch, ABSENT if none did."""

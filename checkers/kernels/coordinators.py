@@ -40,9 +40,9 @@ from checkers.kernels.elections import Elections
 from checkers.kernels.fates import UNDECIDED, UNEXCUSED, Claims
 from checkers.kernels.history import I8, I64, INF_NS
 from checkers.kernels.lawful_losses import may_have_destroyed
+from checkers.kernels.log_contents import ANY_EPOCH
 from checkers.kernels.metadata_gaps import Shown, earliest_ns
 from checkers.kernels.partition_tables import derive_once
-from checkers.kernels.replica_logs import ANY_EPOCH
 from harness.contracts.run_context import RunContext
 from harness.history.schema import COORDINATOR_STATES, TABLES
 

@@ -110,8 +110,9 @@ from checkers.kernels.fates import (
 )
 from checkers.kernels.history import I8, I64, INF_NS, Bools, is_word
 from checkers.kernels.lawful_losses import may_have_destroyed
+from checkers.kernels.log_contents import ANY_EPOCH
 from checkers.kernels.metadata_gaps import NOTHING_SHOWN, Gap, MetadataGaps, Shown, earliest_ns
-from checkers.kernels.replica_logs import ANY_EPOCH, Moment, ReplicaLogs
+from checkers.kernels.replica_logs import Joined, Moment, ReplicaLogs
 from checkers.kernels.replica_reports import Elected
 from checkers.kernels.unclean_elections import (
     NO_OBJECTION,
@@ -172,6 +173,9 @@ class Elections:
             replica_states,
             elected,
             shown.epochs,
+            appended_ns={
+                epoch: at_ns - clock_error_ns for epoch, at_ns in shown.appended_ns.items()
+            },
             all_leaders_known=not gaps.may_hide_elections,
             replicas=joined,
             last_replicas=rows[-1]["replicas"] if rows else (),
@@ -514,12 +518,13 @@ def _elected(rows: Sequence[dict[str, Any]]) -> list[int]:
     ]
 
 
-def _joined_in(rows: Sequence[dict[str, Any]], gaps: MetadataGaps) -> dict[int, int]:
-    """Returns the leader epoch in which each replica became one; 0 if it may have been one before."""
-    joined: dict[int, int] = {}
+def _joined_in(rows: Sequence[dict[str, Any]], gaps: MetadataGaps) -> dict[int, Joined]:
+    """Returns when each replica became one."""
+    joined: dict[int, Joined] = {}
     for row, is_late in zip(rows, gaps.is_missing_before, strict=False):
+        since = Joined(at_ns=earliest_ns(row), epoch=row["leader_epoch"])
         for broker in row["replicas"]:
-            joined.setdefault(broker, 0 if is_late else row["leader_epoch"])
+            joined.setdefault(broker, Joined() if is_late else since)
     return joined
 
 

@@ -23,9 +23,9 @@ from checkers.kernels.elections import Elections
 from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Fates
 from checkers.kernels.findings import Finding
 from checkers.kernels.history import I8, I64, INF_NS, OK_SOMEWHERE, PartitionHistory
+from checkers.kernels.log_contents import ANY_EPOCH
 from checkers.kernels.lost_acked import REUSED
 from checkers.kernels.ranks import rank_of
-from checkers.kernels.replica_logs import ANY_EPOCH
 
 _LOSSES = frozenset({"lost-acked-write", "lost-acked-write-acks1", "unseen", "visible-regress"})
 _ONE_OFFSET = frozenset({"two-acks-one-offset", "divergent-value"})
@@ -103,7 +103,7 @@ class Excuses:
             # A record cannot have been lost before itself.
             same = (first.offset == second.offset) & (first.value == second.value)
             fates.outcome[same] = UNEXCUSED
-            is_unsure = self._may_be_another_copy(finding.first)
+            is_unsure = self._may_be_another_copy(finding.first, finding.offset)
             fates.outcome[is_unsure & (fates.outcome == UNEXCUSED)] = UNDECIDED
             return fates
         return fates_of(finding.count, UNEXCUSED)
@@ -213,19 +213,26 @@ class Excuses:
         )
         return self._elections.fates(claims).outcome.astype(np.int64)
 
-    def _may_be_another_copy(self, ops: I64) -> Any:
-        """Returns which records, acknowledged without an offset, need not have been where a read shows them.
+    def _may_be_another_copy(self, ops: I64, offsets: I64) -> Any:
+        """Returns which records, acknowledged without an offset, need not have been where reads show them.
 
         Their producer sent them again. If an election lost what was acknowledged, a later leader may have written
-        the copy that was read.
+        the copy that was read; or a leader wrote it that was deposed before, so that it was in another log.
+
+        Args:
+            ops: The appends.
+            offsets: Where reads show them.
         """
         found = np.zeros(len(ops), dtype=np.bool_)
         if self._reader.sent_again:
-            append = self._history.append_at(ops)
+            history = self._history
+            append = history.append_at(ops)
             known = np.flatnonzero(append >= 0)
-            rows = known[self._history.append_status[append[known]] == OK_SOMEWHERE]
+            rows = known[history.append_status[append[known]] == OK_SOMEWHERE]
+            read_in = self._reader.last_epochs(ops[rows], offsets[rows])
             found[rows] = self._elections.may_excuse_since(
-                self._history.append_inv[append[rows]], self._history.append_epoch[append[rows]]
+                history.append_inv[append[rows]],
+                np.minimum(history.append_epoch[append[rows]], read_in),
             )
         return found
 

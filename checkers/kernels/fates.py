@@ -13,8 +13,9 @@ import numpy as np
 
 from checkers.kernels.columns import find_pairs
 from checkers.kernels.history import I8, I64, INF_NS, Bools
+from checkers.kernels.log_contents import ANY_EPOCH
 from checkers.kernels.metadata_gaps import Gap
-from checkers.kernels.replica_logs import ANY_EPOCH, Records
+from checkers.kernels.replica_logs import Records
 from checkers.kernels.unclean_elections import Alone
 
 UNEXCUSED, UNDECIDED, EXCUSED = 0, 1, 2

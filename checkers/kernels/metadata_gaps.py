@@ -21,16 +21,17 @@ A run without any state has no record with gaps. It has none at all, and nothing
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.columns import distinct
+from checkers.kernels.columns import distinct, heads
 from checkers.kernels.history import I64, INF_NS
-from checkers.kernels.replica_logs import ANY_EPOCH
-from checkers.kernels.words import OK, numbers, operation_words
+from checkers.kernels.log_contents import ANY_EPOCH
+from checkers.kernels.words import APPEND, OK, numbers, operation_words
 
 Row = dict[str, Any]
 
@@ -42,11 +43,14 @@ class Shown:
     Attributes:
         first_ns: When the first one was invoked; None if that is not known.
         epochs: The leader epochs of responses and of records, ascending.
+        appended_ns: For those that only responses to appends show, when the first such append was invoked. A
+            producer names the epoch of its metadata, which need not be that of the leader that responded.
         ends_early: Whether the record may end before the run did.
     """
 
     first_ns: int | None = None
     epochs: tuple[int, ...] = ()
+    appended_ns: Mapping[int, int] = field(default_factory=dict)
     ends_early: bool = False
 
 
@@ -54,13 +58,27 @@ NOTHING_SHOWN = Shown()
 
 
 def shown_epochs(operations: pa.Table, records_read: pa.Table) -> tuple[int, ...]:
-    """Returns the leader epochs that responses and trusted records of one partition show, ascending."""
-    is_ok = operation_words(operations).outcome == OK
-    of_responses = operations.column("leader_epoch").to_numpy()[is_ok]
+    """Returns the leader epochs that trusted records of one partition and responses to reads show, ascending."""
+    words = operation_words(operations)
+    of_responses = operations.column("leader_epoch").to_numpy()[
+        (words.outcome == OK) & (words.kind != APPEND)
+    ]
     is_trusted = numbers(records_read.column("status"), ("ok",)) == 0
     of_records = records_read.column("leader_epoch").to_numpy()[is_trusted]
     epochs: I64 = distinct(of_responses, of_records)
     return tuple(epochs[epochs >= 0].tolist())
+
+
+def appended_epochs(operations: pa.Table) -> dict[int, int]:
+    """Returns for each leader epoch that a response to an append shows when the first such append was invoked."""
+    words = operation_words(operations)
+    is_acked = (words.outcome == OK) & (words.kind == APPEND)
+    epoch = operations.column("leader_epoch").to_numpy()[is_acked].astype(np.int64)
+    invoked_ns = operations.column("invoked_ns").to_numpy()[is_acked]
+    order = np.lexsort((invoked_ns, epoch))
+    order = order[epoch[order] >= 0]
+    first = order[heads(epoch[order])]
+    return dict(zip(epoch[first].tolist(), invoked_ns[first].tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ empty one. One that has nothing reports that when it is created; later, an empty
 `replica_reports` defines whether the rows of a replica end too early. They must not for an elected one.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,12 +29,17 @@ import pyarrow as pa
 
 from checkers.kernels.columns import Columns
 from checkers.kernels.history import I64, INF_NS, OFFSET_MAX, Bools, is_word
+from checkers.kernels.log_contents import (
+    ANY_EPOCH,
+    APPEND,
+    OTHER,
+    REPLICATE,
+    Content,
+    Contents,
+    LogRows,
+    contents_of,
+)
 from checkers.kernels.replica_reports import Elected, reports_of
-
-ANY_EPOCH = 2**31
-"""Above every leader epoch."""
-
-_OTHER, _APPEND, _REPLICATE = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +49,19 @@ class Moment:
     broker: int
     at_ns: int
     epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """When a broker became a replica of the partition, at the earliest.
+
+    Attributes:
+        at_ns: When that was committed; minus infinity if it may have been one before the first state.
+        epoch: In which leader epoch; 0 likewise.
+    """
+
+    at_ns: int = -INF_NS
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,120 +93,6 @@ class Passed:
     perhaps_ns: I64
     at_ns: I64
     epoch: I64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Content(Columns):
-    """Which epoch wrote a log's records.
-
-    Shape:
-        start, epoch, is_exact: one row per range of offsets, ascending; a range ends where the next one starts. If
-            `is_exact` is false, `epoch` is the largest that the writer can have had.
-    """
-
-    start: I64
-    epoch: I64
-    is_exact: Bools
-
-    def cut(self, end: int) -> "_Content":
-        return self.take(self.start < end)
-
-    def since(self, start: int) -> "_Content":
-        """Returns the ranges from an offset on."""
-        at = max(int(np.searchsorted(self.start, start, side="right")) - 1, 0)
-        tail = self.take(np.arange(len(self.start)) >= at)
-        return _Content(
-            start=np.maximum(tail.start, start), epoch=tail.epoch, is_exact=tail.is_exact
-        )
-
-    def plus(self, more: "_Content") -> "_Content":
-        return _Content(
-            start=np.concatenate((self.start, more.start)),
-            epoch=np.concatenate((self.epoch, more.epoch)),
-            is_exact=np.concatenate((self.is_exact, more.is_exact)),
-        )
-
-    def at(self, offsets: I64) -> tuple[I64, Bools]:
-        """Returns the epochs at offsets, and which of them are exact."""
-        if not len(self.start):
-            return np.full(len(offsets), ANY_EPOCH), np.zeros(len(offsets), dtype=np.bool_)
-        row = np.searchsorted(self.start, offsets, side="right") - 1
-        known = row >= 0
-        return np.where(known, self.epoch[row], ANY_EPOCH), known & self.is_exact[row]
-
-
-_EMPTY = _Content(
-    start=np.empty(0, dtype=np.int64),
-    epoch=np.empty(0, dtype=np.int64),
-    is_exact=np.empty(0, dtype=np.bool_),
-)
-
-
-def _range(start: int, epoch: int, *, is_exact: bool) -> _Content:
-    return _Content(
-        start=np.array([start], dtype=np.int64),
-        epoch=np.array([epoch], dtype=np.int64),
-        is_exact=np.array([is_exact]),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rows:
-    """One replica's rows while its log was readable, in order of time.
-
-    Shape:
-        order: its place among the rows of all replicas.
-
-    Attributes:
-        is_whole: Whether the rows begin with the creation of the log.
-    """
-
-    order: I64
-    at_ns: I64
-    end: I64
-    high_watermark: I64
-    epoch: I64
-    kind: I64
-    is_leader: Bools
-    is_down: Bools
-    is_whole: bool
-
-    def grew_from(self, row: int) -> int:
-        """Returns where the records begin that a log has certainly got since the row before.
-
-        Of a log whose first row is an append, nothing else is known: only in the first epoch nobody else can have
-        written what is below the last record.
-        """
-        if row:
-            return int(self.end[row - 1])
-        is_known = self.kind[0] != _APPEND or self.epoch[0] <= 0
-        return 0 if is_known else max(int(self.end[0]) - 1, 0)
-
-    def is_earlier_part(self, row: int) -> bool:
-        """Returns whether a row tells how short the log was before the look at the same moment, the next row."""
-        return row + 1 < len(self.at_ns) and bool(self.at_ns[row] == self.at_ns[row + 1])
-
-    def until(self, at_ns: int) -> int:
-        """Returns how many rows are not after a moment."""
-        return int(np.searchsorted(self.at_ns, at_ns, side="right"))
-
-    @property
-    def turns(self) -> I64:
-        """The rows at which the content changes in another way than before: cut, another writer, a new leader."""
-        before = np.concatenate(([0], self.end[:-1]))
-        grows, shrinks = self.end > before, self.end < before
-        row = np.arange(len(self.end))
-        last_growth = np.concatenate(([-1], np.maximum.accumulate(np.where(grows, row, -1))[:-1]))
-        last_cut = np.maximum.accumulate(np.where(shrinks, row, -1))
-        writer = self.kind + 3 * self.epoch
-        another = grows & (
-            (last_growth < 0) | (last_cut > last_growth) | (writer[last_growth] != writer)
-        )
-        starts = self.is_leader.copy()
-        is_new = ~self.is_leader[:-1] | (self.epoch[1:] != self.epoch[:-1])
-        starts[1:] &= is_new | (self.at_ns[1:] == self.at_ns[:-1])
-        turns: I64 = np.flatnonzero(another | shrinks | starts | (row == 0))
-        return turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,22 +138,6 @@ class SelfCut:
     end_before: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Contents:
-    """Contents of all logs.
-
-    Attributes:
-        turns, contents: Per broker, the rows at which its log changes, and the content from each of them on.
-        by_epoch: Per epoch, its leader's log as others copied it.
-        by_term: Per epoch, its leader's log before each time it cut it, and after the last time.
-    """
-
-    turns: dict[int, I64]
-    contents: dict[int, list[_Content]]
-    by_epoch: dict[int, _Content]
-    by_term: dict[int, list[_Content]]
-
-
 class ReplicaLogs:
     """The logs of one partition's replicas.
 
@@ -257,9 +145,9 @@ class ReplicaLogs:
         replica_states: The partition's rows, in any order.
         elected: All elections that are recorded.
         shown_epochs: Leader epochs that clients saw.
+        appended_ns: For each of them that only responses to appends show, when the first such append was invoked.
         all_leaders_known: Whether every election is recorded.
-        replicas: For each broker that has been a replica of the partition, the leader epoch in which it became
-            one at the latest.
+        replicas: When each broker that has been a replica of the partition became one.
         last_replicas: Those in the last state.
         started_ns: When processes of each broker registered, as far as that is recorded.
     """
@@ -270,8 +158,9 @@ class ReplicaLogs:
         elected: Sequence[Elected] = (),
         shown_epochs: Collection[int] = (),
         *,
+        appended_ns: Mapping[int, int] | None = None,
         all_leaders_known: bool = True,
-        replicas: Mapping[int, int] | None = None,
+        replicas: Mapping[int, Joined] | None = None,
         last_replicas: Collection[int] = (),
         started_ns: Mapping[int, I64] | None = None,
     ) -> None:
@@ -282,8 +171,8 @@ class ReplicaLogs:
         order = order[replica_states.column("log_end_offset").to_numpy()[order] >= 0]
         broker = replica_states.column("broker").to_numpy()[order]
         cause = replica_states.column("cause")
-        kind = np.where(is_word(cause, "append"), _APPEND, _OTHER)
-        kind = np.where(is_word(cause, "replicate"), _REPLICATE, kind)[order]
+        kind = np.where(is_word(cause, "append"), APPEND, OTHER)
+        kind = np.where(is_word(cause, "replicate"), REPLICATE, kind)[order]
         is_leader = is_word(replica_states.column("role"), "leader")[order]
         is_down = is_word(replica_states.column("role"), "offline")[order]
         columns = {
@@ -294,16 +183,16 @@ class ReplicaLogs:
         is_empty = columns["log_end_offset"] == 0
         joined = {} if replicas is None else replicas
         self.node_of: dict[int, str] = {}
-        self._rows: dict[int, _Rows] = {}
+        self._rows: dict[int, LogRows] = {}
         for identifier in np.unique(broker).tolist():
             rows = np.flatnonzero(broker == identifier)
             first = int(rows[0])
             self.node_of[identifier] = replica_states.column("node")[int(order[first])].as_py()
             # No earlier row is missing: nobody led before, or the log is empty and nobody has led since it could
             # be created. An empty log of a later epoch may be what a fault has left.
-            epoch_max = joined.get(identifier, 0) if is_empty[first] else 0
+            epoch_max = joined[identifier].epoch if is_empty[first] and identifier in joined else 0
             is_whole = columns["leader_epoch"][first] <= epoch_max and not is_cut[first]
-            self._rows[identifier] = _Rows(
+            self._rows[identifier] = LogRows(
                 order=rows,
                 at_ns=columns["at_ns"][rows],
                 end=columns["log_end_offset"][rows],
@@ -315,13 +204,14 @@ class ReplicaLogs:
                 is_whole=bool(is_whole),
             )
         self.has_all_changes = (
-            bool((kind == _APPEND).any())
+            bool((kind == APPEND).any())
             and all_leaders_known
             and all(self._is_known(each) for each in elected)
-            and {*shown_epochs, *self._copied_epochs()} <= {term.epoch for term in self.terms}
+            and self._copied_epochs() <= self._led_epochs
+            and not self._unreported(shown_epochs, appended_ns or {}, elected)
         )
         """Whether every change of every leader's log was recorded, not only what somebody saw now and then."""
-        self._silent_until_ns = max((self._known_since_ns(each) for each in joined), default=-1)
+        self._silent_spans = [*self._silent_before_rows(joined)]
         last_epoch = max((each.epoch for each in elected), default=-1)
         self._silent_since_ns = min(
             (
@@ -332,12 +222,12 @@ class ReplicaLogs:
             default=INF_NS,
         )
 
-    def _known_since_ns(self, broker: int) -> int:
-        """Returns since when the log of a replica is recorded; -1 if it is from its creation on."""
-        rows = self._rows.get(broker)
-        if rows is None:
-            return INF_NS
-        return -1 if rows.is_whole else int(rows.at_ns[0])
+    def _silent_before_rows(self, joined: Mapping[int, Joined]) -> Iterator[tuple[int, int]]:
+        """Yields from when until when each replica may have shown what its rows do not have yet."""
+        for broker, since in joined.items():
+            rows = self._rows.get(broker)
+            if rows is None or not rows.is_whole:
+                yield since.at_ns, INF_NS if rows is None else int(rows.at_ns[0])
 
     def _is_known(self, elected: Elected) -> bool:
         """Returns whether the log of a replica was recorded when it was elected, and what it did in its epoch."""
@@ -349,12 +239,32 @@ class ReplicaLogs:
             return bool(rows.high_watermark[0] <= 1)
         return rows.until(elected.at_ns) > 0
 
+    @property
+    def _led_epochs(self) -> set[int]:
+        return {term.epoch for term in self.terms}
+
+    def _unreported(
+        self, shown: Collection[int], appended_ns: Mapping[int, int], elected: Sequence[Elected]
+    ) -> set[int]:
+        """Returns the leader epochs that clients saw in which a replica led without reporting it.
+
+        A producer names the epoch of its metadata. If the elected replica had heard of a later one when the first
+        such append was sent, it wrote the records in that epoch.
+        """
+        unreported = {*shown} - self._led_epochs
+        return unreported - {
+            each.epoch
+            for each in elected
+            if each.epoch in appended_ns
+            and self._reports[each.broker].had_left(each.epoch, appended_ns[each.epoch])
+        }
+
     def _copied_epochs(self) -> set[int]:
         """Returns the epochs in which followers copied records, so that a replica led."""
         copied: set[int] = set()
         for rows in self._rows.values():
             grows = rows.end > np.append(0, rows.end[:-1])
-            copied |= {*rows.epoch[grows & (rows.kind == _REPLICATE)].tolist()}
+            copied |= {*rows.epoch[grows & (rows.kind == REPLICATE)].tolist()}
         return copied
 
     def __bool__(self) -> bool:
@@ -381,7 +291,7 @@ class ReplicaLogs:
                 all_mine = lead[epochs == epoch]
                 cuts = np.flatnonzero(np.diff(rows.end[all_mine]) < 0) + 1
                 for cut_count, mine in enumerate(np.split(all_mine, cuts)):
-                    wrote = mine[(rows.kind[mine] == _APPEND) & (rows.end[mine] > before[mine])]
+                    wrote = mine[(rows.kind[mine] == APPEND) & (rows.end[mine] > before[mine])]
                     terms.append(
                         Term(
                             epoch=epoch,
@@ -456,16 +366,17 @@ class ReplicaLogs:
             return np.ones(len(records.offset), dtype=np.bool_)
         return self._differs_in(election.broker, count - 1, records)
 
-    def _count_as_leader(self, rows: _Rows, election: Moment) -> int:
+    def _count_as_leader(self, rows: LogRows, election: Moment) -> int:
         """Returns how many rows of a replica come before its leadership.
 
         Before it hears of its election, it may follow an older leader: cut its log for that one, and copy from it.
+        It may hear of a later epoch first, and then never leads in this one.
         """
         count = rows.until(election.at_ns)
-        leads = rows.is_leader[count:] & (rows.epoch[count:] == election.epoch)
-        if not count or not self.has_all_changes or not leads.any():
+        has_heard = rows.epoch[count:] >= election.epoch
+        if not count or not self.has_all_changes or not has_heard.any():
             return count
-        first = count + int(np.argmax(leads))
+        first = count + int(np.argmax(has_heard))
         return count if rows.is_down[count - 1 : first].any() else first
 
     def _lacks_later(self, election: Moment, first: int, records: Records) -> Bools:
@@ -675,7 +586,9 @@ class ReplicaLogs:
 
     def may_hide_reader(self, from_ns: I64, to_ns: I64) -> Bools:
         """Returns which reads a follower may have responded to whose log is not recorded, by the span of each."""
-        hidden: Bools = (from_ns <= self._silent_until_ns) | (to_ns >= self._silent_since_ns)
+        hidden: Bools = to_ns >= self._silent_since_ns
+        for begin_ns, end_ns in self._silent_spans:
+            hidden |= (begin_ns <= to_ns) & (from_ns <= end_ns)
         return hidden
 
     def _shown_by_follower(
@@ -701,49 +614,14 @@ class ReplicaLogs:
         writer = int(epoch[0]) if is_exact[0] else ANY_EPOCH
         return int(rows.epoch[since]), int(rows.at_ns[since]), writer
 
-    def _content(self, broker: int, row: int) -> _Content:
+    def _content(self, broker: int, row: int) -> Content:
         turns = self._contents.turns[broker]
         return self._contents.contents[broker][int(np.searchsorted(turns, row, side="right")) - 1]
 
     @cached_property
-    def _contents(self) -> _Contents:
-        """The content of every log; read only if something is lost or contradicted."""
-        turns = {broker: rows.turns for broker, rows in self._rows.items()}
-        events = sorted(
-            (int(rows.order[row]), broker, row)
-            for broker, rows in self._rows.items()
-            for row in turns[broker].tolist()
-        )
-        contents: dict[int, list[_Content]] = {broker: [] for broker in self._rows}
-        by_epoch: dict[int, _Content] = {}
-        by_term: dict[int, list[_Content]] = {}
-        for _, broker, row in events:
-            rows = self._rows[broker]
-            content = contents[broker][-1] if contents[broker] else _EMPTY
-            before, end = rows.grew_from(row), int(rows.end[row])
-            epoch, kind = int(rows.epoch[row]), int(rows.kind[row])
-            # What a follower copies is known beyond what it has copied so far.
-            content = content.cut(min(before, end))
-            if not row and before:
-                content = _range(0, epoch, is_exact=False)
-            if end > before and kind == _REPLICATE and epoch in by_epoch:
-                content = content.plus(by_epoch[epoch].since(before))
-            elif end > before:
-                content = content.plus(_range(before, epoch, is_exact=kind == _APPEND))
-            # Of two rows of one look, the first tells how short the log was before, perhaps under another leader.
-            is_look = self.has_all_changes or not rows.is_earlier_part(row)
-            if rows.is_leader[row] and epoch not in by_epoch and is_look:
-                start = before if kind == _APPEND and end > before else end
-                by_epoch[epoch] = content.cut(start).plus(_range(start, epoch, is_exact=True))
-                by_term[epoch] = [by_epoch[epoch]]
-            elif rows.is_leader[row] and epoch in by_epoch and end < before:
-                # From there on the leader had two records at an offset; which one a follower copied is not known.
-                cut = by_epoch[epoch].cut(end)
-                by_epoch[epoch] = cut.plus(_range(end, epoch, is_exact=False))
-                own = by_term[epoch][-1].cut(end)
-                by_term[epoch].append(own.plus(_range(end, epoch, is_exact=True)))
-            contents[broker].append(content)
-        return _Contents(turns=turns, contents=contents, by_epoch=by_epoch, by_term=by_term)
+    def _contents(self) -> Contents:
+        """Read only if something is lost or contradicted."""
+        return contents_of(self._rows, has_all_changes=self.has_all_changes)
 
 
 def _differs(records: Records, end: int, epoch: I64, is_exact: Bools) -> Bools:

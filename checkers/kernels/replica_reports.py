@@ -63,6 +63,10 @@ class Reports:
             return bool((self.epoch >= elected.epoch).any())
         return bool((self.epoch > elected.epoch).any() or self.is_down[count:].any())
 
+    def had_left(self, epoch: int, at_ns: int) -> bool:
+        """Returns whether the replica had reported a later leader epoch before a moment."""
+        return bool(((self.epoch > epoch) & (self.at_ns < at_ns)).any())
+
     def ends_ns(self, last_epoch: int, *, is_replica: bool) -> int:
         """Returns when the record of the replica ends too early; infinity if it does not.
 

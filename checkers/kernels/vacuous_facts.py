@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.metadata_gaps import Shown, shown_epochs
+from checkers.kernels.metadata_gaps import Shown, appended_epochs, shown_epochs
 from checkers.kernels.partition_tables import derive_once
 from checkers.kernels.words import APPEND, FAIL, OK, operation_words
 from harness.contracts.run_context import RunContext
@@ -32,7 +32,9 @@ class Extent:
         lowest_final: Smallest offset that a final read returned; None without any.
         first_acked_ns: When the first acknowledgement of an append arrived; None without any.
         last_append_ns: When the last append began that did not fail; None without any.
-        leader_epochs: Those that responses and records show, ascending.
+        leader_epochs: Those that records and responses to reads show, ascending.
+        appended_epochs: Those that responses to appends show, ascending, each with the moment at which the first
+            such append was invoked.
     """
 
     first_ns: int | None
@@ -42,6 +44,7 @@ class Extent:
     first_acked_ns: int | None = None
     last_append_ns: int | None = None
     leader_epochs: tuple[int, ...] = ()
+    appended_epochs: tuple[tuple[int, int], ...] = ()
 
 
 EXTENT = "extent"
@@ -75,6 +78,7 @@ def extent_of(operations: pa.Table, records_read: pa.Table) -> Extent:
         first_acked_ns=int(acked_ns.to_numpy().min()) if len(acked_ns) else None,
         last_append_ns=int(begun_ns.max()) if len(begun_ns) else None,
         leader_epochs=shown_epochs(operations, records_read),
+        appended_epochs=tuple(sorted(appended_epochs(operations).items())),
     )
 
 
@@ -87,9 +91,11 @@ def extent_in(tables: Mapping[str, pa.Table]) -> Extent:
 
 def shown_in(extent: Extent, context: RunContext) -> Shown:
     """Returns what a partition's history shows of its metadata."""
+    appended = dict(extent.appended_epochs)
     return Shown(
         first_ns=extent.first_ns,
-        epochs=extent.leader_epochs,
+        epochs=tuple(sorted({*extent.leader_epochs, *appended})),
+        appended_ns={e: at_ns for e, at_ns in appended.items() if e not in extent.leader_epochs},
         ends_early=context.record_ends_early,
     )
 
@@ -101,6 +107,10 @@ def joined(extents: Iterable[Extent]) -> Extent:
     def known(name: str) -> list[int]:
         return [value for extent in extents if (value := getattr(extent, name)) is not None]
 
+    appended: dict[int, int] = {}
+    for extent in extents:
+        for epoch, at_ns in extent.appended_epochs:
+            appended[epoch] = min(at_ns, appended.get(epoch, at_ns))
     return Extent(
         first_ns=min(known("first_ns"), default=None),
         last_ns=max(known("last_ns"), default=None),
@@ -109,6 +119,7 @@ def joined(extents: Iterable[Extent]) -> Extent:
         first_acked_ns=min(known("first_acked_ns"), default=None),
         last_append_ns=max(known("last_append_ns"), default=None),
         leader_epochs=tuple(sorted({epoch for e in extents for epoch in e.leader_epochs})),
+        appended_epochs=tuple(sorted(appended.items())),
     )
 
 

@@ -76,6 +76,7 @@ BESIDE_NAMES = {
     "fates": _OF_ELECTIONS,
     "metadata_gaps": _OF_ELECTIONS,
     "unclean_elections": _OF_ELECTIONS,
+    "log_contents": ("test_logs_of_replicas", "test_claims_by_logs", *_OF_ELECTIONS),
     "replica_logs": ("test_logs_of_replicas", "test_claims_by_logs", *_OF_ELECTIONS),
     "replica_reports": ("test_replica_logs_at_borders", *_OF_ELECTIONS),
     "consumer_group": (*_OF_GROUPS, "test_group_facts_by_definition"),

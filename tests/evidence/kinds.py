@@ -23,7 +23,7 @@ from tests.property import (
     model_brute_force,
     transaction_histories,
 )
-from tests.property.election_runs import PLAIN, Conditions
+from tests.property.election_runs import Conditions
 
 ROOT = Path(__file__).resolve().parents[2]
 SEED = 20
@@ -66,7 +66,7 @@ def _log_levels(first: int, count: int) -> Cases:
     return Cases(wrong=[f"{number}: {differ}" for number, _, differ in differences])
 
 
-def _elections(conditions: Conditions = PLAIN) -> Callable[[int, int], Cases]:
+def _elections(conditions: Conditions) -> Callable[[int, int], Cases]:
     def judge(first: int, count: int) -> Cases:
         wrong = election_runs.wrong_verdicts(first, count, conditions)
         return Cases(wrong=[f"{seed}: {why}" for seed, why in wrong])
@@ -244,6 +244,11 @@ _RUNS = (
     "!system_under_test/real",
     "system_under_test/real/message_log.py",
     "!system_under_test/protocol/frames.py",
+    "!workloads/clients/confluent.py",
+    "!workloads/clients/confluent_library.py",
+    "!workloads/clients/confluent_transactions.py",
+    "!workloads/clients/java_client.py",
+    "!workloads/clients/java_process.py",
     "!nemesis/agent",
     "!nemesis/hosts",
     "!nemesis/local",
@@ -261,37 +266,37 @@ KINDS: dict[str, Kind] = {
     ),
     "elections": Kind(
         title="whole verdicts of random runs with elections, against the truth",
-        judge=_elections(),
+        judge=_elections(Conditions(names=True)),
         chunk=1_000,
         parts=_VERDICTS,
     ),
     "elections-with-gaps": Kind(
         title="likewise, with states and logs of replicas that are not recorded",
-        judge=_elections(Conditions(gaps=True)),
+        judge=_elections(Conditions(gaps=True, names=True)),
         chunk=1_000,
         parts=_VERDICTS,
     ),
     "elections-with-skew": Kind(
         title="likewise, with clocks that differ",
-        judge=_elections(Conditions(skew=True)),
+        judge=_elections(Conditions(skew=True, names=True)),
         chunk=1_000,
         parts=_VERDICTS,
     ),
     "elections-with-copies": Kind(
         title="likewise, with idempotent producers that send appends again",
-        judge=_elections(Conditions(copies_share=election_runs.SOME_COPIES)),
+        judge=_elections(Conditions(copies_share=election_runs.SOME_COPIES, names=True)),
         chunk=1_000,
         parts=_VERDICTS,
     ),
     "elections-with-many-copies": Kind(
         title="likewise, with producers that send again all the time",
-        judge=_elections(Conditions(copies_share=election_runs.MANY_COPIES)),
+        judge=_elections(Conditions(copies_share=election_runs.MANY_COPIES, names=True)),
         chunk=1_000,
         parts=_VERDICTS,
     ),
     "elections-with-copies-and-gaps": Kind(
         title="likewise, and with states and logs of replicas that are not recorded",
-        judge=_elections(Conditions(copies_share=election_runs.MANY_COPIES, gaps=True)),
+        judge=_elections(Conditions(copies_share=election_runs.MANY_COPIES, gaps=True, names=True)),
         chunk=1_000,
         parts=_VERDICTS,
     ),

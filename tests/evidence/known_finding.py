@@ -9,7 +9,8 @@ from harness.runs.resolved import resolve
 from harness.runs.simulated import simulate
 
 KNOWN_FINDING = (
-    "invalid on a posix-strict disk only (docs/findings/recovery-keeps-truncated-records.md)"
+    "invalid or undecided on a posix-strict disk only"
+    " (docs/findings/recovery-keeps-truncated-records.md)"
 )
 
 

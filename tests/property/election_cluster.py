@@ -101,6 +101,7 @@ class Cluster:
         copies: random.Random | None = None,
         copies_share: float = 0.0,
         others: random.Random | None = None,
+        names: random.Random | None = None,
     ) -> None:
         self.rng = rng
         self.choices = choices
@@ -112,6 +113,11 @@ class Cluster:
         self.others = others
         """Decides about questions for the log end, appends that are refused, and final reads in pieces; None if
         there are none."""
+        self.names = names
+        """Decides which producers name an older epoch of the leader that responds, and which elected replicas hear
+        of two elections at once; None if there are none."""
+        self.elected_in: dict[int, list[int]] = {b: [] for b in BROKERS}
+        """In which epochs each broker was elected."""
         self.now = 10
         self.min_isr = 2 if choices.elr_on else 1
         self.replicas = {b: Replica() for b in BROKERS}
@@ -184,7 +190,10 @@ class Cluster:
         if flagged:
             self.isr = (b,)
         self.leader, self.epoch = b, self.epoch + 1
+        if self.names is not None and self.states and not flagged and self.names.random() < 0.2:
+            self.elect_in_vain(b)
         self.commit_state(flagged=flagged)
+        self.elected_in[b].append(self.epoch)
         self.hear_late(b, old, old_epoch)
         excuses = flagged and lawful
         self.events.append(
@@ -203,6 +212,16 @@ class Cluster:
         self.advance(b)
         if self.rng.random() < 0.5:
             self.learn(old)
+
+    def elect_in_vain(self, b: int) -> None:
+        """Elects a replica that hears of it only with the next election, which chooses it again."""
+        self.commit_state()
+        self.elected_in[b].append(self.epoch)
+        self.leader, self.epoch = NO_LEADER, self.epoch + 1
+        self.tick()
+        self.commit_state()
+        self.leader, self.epoch = b, self.epoch + 1
+        self.tick()
 
     def hear_late(self, b: int, old: int, epoch: int) -> None:
         """Perhaps lets an elected replica follow the leader before it first: it cuts what differs, and copies."""
@@ -401,13 +420,19 @@ class Cluster:
             res=None,
             outcome="info",
             acks=acks,
-            # The epoch of the leader that responds.
-            epoch=r.epoch if self.choices.has_epochs and not is_idempotent else -1,
+            epoch=self.name_of_epoch(b) if self.choices.has_epochs and not is_idempotent else -1,
         )
         self.calls.append(call)
         self.pending[b].append(Pending(value=value, offset=offset, epoch=r.epoch, acks=acks))
         self.tick()
         self.advance(b)
+
+    def name_of_epoch(self, b: int) -> int:
+        """Returns the epoch of a leader as a producer knows it: perhaps an older one of the same leader."""
+        older = [epoch for epoch in self.elected_in[b] if epoch < self.replicas[b].epoch]
+        if self.names is not None and older and self.names.random() < 0.3:
+            return self.names.choice(older[-3:])
+        return self.replicas[b].epoch
 
     def send_again(self) -> None:
         """Lets a leader get an append once more: a late copy of the request, or the next attempt of its producer.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from checkers.kernels.history import INF_NS
-from checkers.kernels.replica_logs import ANY_EPOCH
+from checkers.kernels.log_contents import ANY_EPOCH
 
 Row = dict[str, Any]
 Written = tuple[int, bool]
@@ -246,11 +246,11 @@ class NaiveLogs:
         return is_exact and epoch == low
 
     def _before_it_leads(self, broker: int, at_ns: int, leader_epoch: int) -> Sequence[Moment]:
-        """What a replica reported before its election, and then until it led if it did not end in between."""
+        """What a replica reported before its election, or before it heard of it if it did not end meanwhile."""
         before = self._until(broker, at_ns)
         later: list[Moment] = []
         for moment in self.replicas[broker].moments[len(before) :] if before else ():
-            if (moment.row["role"], moment.row["leader_epoch"]) == ("leader", leader_epoch):
+            if moment.row["leader_epoch"] >= leader_epoch:
                 ended = any(one.row["role"] == "offline" for one in (before[-1], *later))
                 return before if ended else [*before, *later]
             later.append(moment)

@@ -9,7 +9,7 @@ import pytest
 from checkers.kernels.claims import ClaimReader, find_pairs
 from checkers.kernels.elections import Elections
 from checkers.kernels.history import INF_NS, NONE, read_history
-from checkers.kernels.replica_logs import ANY_EPOCH
+from checkers.kernels.log_contents import ANY_EPOCH
 from harness.history.schema import TABLES
 from tests.anomalies.claims import plain_reader
 from tests.anomalies.runs import state, table

@@ -34,6 +34,7 @@ GAPS, SKEW, COPIES = (
     Conditions(copies_share=SOME_COPIES),
 )
 MANY = Conditions(copies_share=MANY_COPIES)
+NAMES = Conditions(names=True)
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -56,13 +57,37 @@ def test_no_loss_is_judged_wrong_if_appends_are_sent_again(part: int) -> None:
     assert list(wrong_verdicts(part * RUNS // 4, RUNS // 4, COPIES)) == []
 
 
+@pytest.mark.parametrize("part", range(2))
+def test_no_loss_is_judged_wrong_if_producers_name_older_epochs(part: int) -> None:
+    assert list(wrong_verdicts(part * RUNS // 4, RUNS // 4, NAMES)) == []
+
+
+def test_a_replica_that_hears_of_its_election_too_late_has_what_it_has_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It follows an older leader meanwhile, and then hears of a later election, which chose it again."""
+    assert list(wrong_verdicts(3_002_626, 1, NAMES)) == []
+    monkeypatch.setattr(ReplicaLogs, "_count_as_leader", _as_leader_of_this_epoch)
+    assert [found for found, _ in wrong_verdicts(3_002_626, 1, NAMES)] == [3_002_626]
+
+
+def _as_leader_of_this_epoch(self: ReplicaLogs, rows: Any, election: Moment) -> int:
+    count: int = rows.until(election.at_ns)
+    leads = rows.is_leader[count:] & (rows.epoch[count:] == election.epoch)
+    return count + int(np.argmax(leads)) if leads.any() else count
+
+
+def test_what_was_read_from_a_deposed_leader_need_not_be_the_copy_that_was_acknowledged() -> None:
+    assert list(wrong_verdicts(3_000_416, 1, replace(MANY, gaps=True))) == []
+
+
 @pytest.mark.parametrize("seed", [37, 991, 39794])
 def test_what_was_acknowledged_without_an_offset_need_not_be_the_copy_that_was_read(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert list(wrong_verdicts(seed, 1, COPIES)) == []
     monkeypatch.setattr(
-        Excuses, "_may_be_another_copy", lambda self, ops: np.zeros(len(ops), np.bool_)
+        Excuses, "_may_be_another_copy", lambda self, ops, _: np.zeros(len(ops), np.bool_)
     )
     assert [found for found, _ in wrong_verdicts(991, 1, COPIES)] == [991]
 

@@ -11,7 +11,7 @@ import pytest
 from checkers.kernels.elections import Elections
 from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED, Claims
 from checkers.kernels.history import INF_NS
-from checkers.kernels.replica_logs import ANY_EPOCH
+from checkers.kernels.log_contents import ANY_EPOCH
 from tests.anomalies.runs import heard, replica, state, table
 from tests.property.naive_replica_logs import Led, NaiveLogs
 from tests.property.test_replica_logs_by_replay import random_rows

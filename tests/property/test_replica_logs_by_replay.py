@@ -5,7 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from checkers.kernels.replica_logs import ANY_EPOCH, Moment, Records, ReplicaLogs
+from checkers.kernels.log_contents import ANY_EPOCH
+from checkers.kernels.replica_logs import Moment, Records, ReplicaLogs
 from tests.anomalies.runs import replica, table
 from tests.property.naive_replica_logs import NaiveLogs, Row
 

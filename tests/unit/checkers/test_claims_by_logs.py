@@ -10,7 +10,7 @@ import pytest
 from checkers.kernels.claims import ClaimReader
 from checkers.kernels.elections import Elections
 from checkers.kernels.history import INF_NS, NONE, read_history
-from checkers.kernels.replica_logs import ANY_EPOCH
+from checkers.kernels.log_contents import ANY_EPOCH
 from tests.anomalies.claims import ints, plain_reader
 from tests.anomalies.runs import append, heard, leads, read, replica, state, table
 from tests.property.brute_force import Call, ends_table, operations_table, records_table

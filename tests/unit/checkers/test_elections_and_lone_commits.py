@@ -9,7 +9,7 @@ from checkers.kernels.compose import judge_run
 from checkers.kernels.elections import Elections
 from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED, Claims
 from checkers.kernels.history import INF_NS
-from checkers.kernels.replica_logs import ANY_EPOCH
+from checkers.kernels.log_contents import ANY_EPOCH
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement
 from tests.anomalies.claims import claim, claims, elections_of

@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from checkers.kernels.metadata_gaps import Gap, MetadataGaps, Shown, shown_epochs
+from checkers.kernels.metadata_gaps import (
+    Gap,
+    MetadataGaps,
+    Shown,
+    appended_epochs,
+    shown_epochs,
+)
 from tests.anomalies.runs import append, read, state
 from tests.property.brute_force import operations_table, records_table
 
@@ -166,7 +172,7 @@ def test_the_last_leader_epoch_lasts_until_the_end_although_states_before_it_are
     assert [found.ends_ns(index) for index in range(2)] == [11, FOREVER_NS]
 
 
-def test_responses_and_trusted_records_show_leader_epochs() -> None:
+def test_records_and_responses_to_reads_show_leader_epochs() -> None:
     calls = [
         replace(append(0, 0, at=1), epoch=0),
         replace(append(1, None, at=2), outcome="info", epoch=7),
@@ -175,3 +181,18 @@ def test_responses_and_trusted_records_show_leader_epochs() -> None:
     ]
     records = records_table(calls, statuses={2: "corrupt", 3: "foreign"})
     assert shown_epochs(operations_table(calls), records) == (0, 3, 4)
+    assert shown_epochs(operations_table(calls[:3]), records_table([])) == ()
+
+
+def test_appends_show_the_epochs_that_their_producers_knew() -> None:
+    calls = [
+        replace(append(0, 0, at=9), epoch=2),
+        replace(append(1, 1, at=4), epoch=2),
+        replace(append(2, 2, at=6), epoch=0),
+        replace(append(3, None, at=1), outcome="info", epoch=2),
+        replace(append(4, None, at=1), outcome="info", epoch=7),
+        append(5, 3, at=2),
+        replace(read(6, 5, 0), epoch=3),
+    ]
+    assert appended_epochs(operations_table(calls)) == {0: 6, 2: 4}
+    assert appended_epochs(operations_table([])) == {}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from checkers.kernels.history import INF_NS
-from checkers.kernels.replica_logs import Moment, Records, ReplicaLogs
+from checkers.kernels.replica_logs import Joined, Moment, Records, ReplicaLogs
 from checkers.kernels.replica_reports import Elected
 from tests.anomalies.runs import leads, replica, table
 
@@ -59,7 +59,24 @@ def test_a_follower_may_serve_reads_before_its_log_is_recorded(
     rows: list[Row], hidden: list[bool]
 ) -> None:
     """Each read began at 0, 5, 6 or 9. Broker 2 has been a replica since epoch 3."""
-    assert logs_of(*rows, replicas={2: 3}).may_hide_reader(*spans(0, 5, 6, 9)).tolist() == hidden
+    logs = logs_of(*rows, replicas={2: Joined(epoch=3)})
+    assert logs.may_hide_reader(*spans(0, 5, 6, 9)).tolist() == hidden
+
+
+@pytest.mark.parametrize(
+    ("rows", "hidden"),
+    [
+        ([replica(6, 2, 1, epoch=1)], [False, True, True, False]),
+        ([], [False, True, True, True]),
+        ([replica(6, 2, 0, epoch=1, cause="load")], [False] * 4),
+    ],
+)
+def test_a_broker_serves_no_reads_before_it_is_a_replica(
+    rows: list[Row], hidden: list[bool]
+) -> None:
+    """Each read began at 2, 3, 6 or 7, and ended one later. Broker 2 became a replica at 4."""
+    logs = logs_of(*rows, replicas={2: Joined(at_ns=4, epoch=1)})
+    assert logs.may_hide_reader(*spans(2, 3, 6, 7)).tolist() == hidden
 
 
 def test_without_a_replica_no_read_is_hidden() -> None:
@@ -177,7 +194,7 @@ def test_a_follower_may_serve_reads_after_its_rows_end(
     logs = logs_of(
         *rows,
         elected=[elected(1, 4, epoch=2)],
-        replicas={3: 0},
+        replicas={3: Joined()},
         last_replicas=[3] if is_replica else [],
         started_ns={3: ints(*started)},
     )
@@ -192,6 +209,35 @@ def test_every_leader_epoch_that_clients_saw_must_be_in_a_log(
 ) -> None:
     logs = logs_of(APPENDED, leads(6, 2, 1, epoch=2, cause="role"), shown_epochs=shown)
     assert logs.has_all_changes is expected
+
+
+@pytest.mark.parametrize(
+    ("shown", "appended", "expected"),
+    [
+        ((1,), {}, False),
+        ((1,), {1: 21}, True),
+        # Before that it may have led in epoch 1.
+        ((1,), {1: 20}, False),
+        # Nobody is known to have been elected in epoch 3, and a read shows epoch 4.
+        ((1, 3), {1: 21, 3: 21}, False),
+        ((1, 4), {1: 21}, False),
+    ],
+)
+def test_a_producer_may_name_an_epoch_that_was_over(
+    shown: tuple[int, ...], appended: dict[int, int], expected: bool
+) -> None:
+    """Broker 2 was down when it was elected in epoch 1, and reported epoch 2 at 20."""
+    rows = [APPENDED, replica(9, 2, 1), offline(10, 1), leads(20, 2, 1, epoch=2, cause="role")]
+    leaders = [elected(2, 11, epoch=1, until=15), elected(2, 19, epoch=2)]
+    logs = logs_of(*rows, elected=leaders, shown_epochs=shown, appended_ns=appended)
+    assert logs.has_all_changes is expected
+
+
+def test_an_epoch_in_which_followers_copied_has_a_leader_whatever_producers_name() -> None:
+    rows = [APPENDED, replica(9, 2, 1), offline(10, 1), leads(20, 2, 1, epoch=2, cause="role")]
+    leaders = [elected(2, 11, epoch=1, until=15), elected(2, 19, epoch=2)]
+    logs = logs_of(*rows, replica(12, 3, 1, epoch=1), elected=leaders, appended_ns={1: 21})
+    assert not logs.has_all_changes
 
 
 def test_the_node_of_a_broker_is_that_of_its_first_row() -> None:

@@ -86,3 +86,13 @@ def test_reports_are_those_of_each_broker_in_order_of_time() -> None:
     assert (found[2].at_ns.tolist(), found[2].epoch.tolist()) == ([5, 9], [2, 4])
     assert (found[1].at_ns.tolist(), found[1].is_down.tolist()) == ([7, 12], [UP, DOWN])
     assert (found[1].started_ns.tolist(), found[2].started_ns.tolist()) == ([], [6])
+
+
+@pytest.mark.parametrize(
+    ("epoch", "at_ns", "expected"),
+    [(0, 11, True), (0, 10, False), (1, 11, False), (1, 31, True), (2, 99, False)],
+)
+def test_a_replica_has_left_an_epoch_when_it_reports_a_later_one(
+    epoch: int, at_ns: int, expected: bool
+) -> None:
+    assert reports((10, 1, UP), (30, 2, DOWN)).had_left(epoch, at_ns) is expected

@@ -11,6 +11,7 @@ from checkers.kernels.vacuous_facts import (
     extent_of,
     hides_nothing,
     joined,
+    shown_in,
     unfounded_excuses,
     vacuous_facts,
 )
@@ -135,6 +136,30 @@ def test_with_eligible_leader_replicas_an_excuse_needs_recorded_brokers(
     is_unfounded = not has_brokers and elr_on and not unclean and judgement == Judgement.EXCUSED
     assert len(unfounded_excuses([anomaly], brokers, context)) == is_unfounded
     assert not unfounded_excuses([], brokers, context)
+
+
+def test_the_first_append_of_an_epoch_counts_unless_a_read_shows_the_epoch() -> None:
+    parts = [
+        Extent(
+            first_ns=None,
+            last_ns=None,
+            highest_acked=None,
+            lowest_final=None,
+            leader_epochs=read,
+            appended_epochs=appended,
+        )
+        for read, appended in (
+            ((), ((0, 5), (2, 7))),
+            ((1,), ((2, 6), (3, 8))),
+            ((3, 4), ((2, 9),)),
+        )
+    ]
+    whole = joined(parts)
+    assert whole.leader_epochs == (1, 3, 4)
+    assert whole.appended_epochs == ((0, 5), (2, 6), (3, 8))
+    shown = shown_in(whole, RunContext())
+    assert shown.epochs == (0, 1, 2, 3, 4)
+    assert shown.appended_ns == {0: 5, 2: 6}
 
 
 def test_a_partition_without_operations_spans_nothing() -> None:
