@@ -40,7 +40,8 @@ return the record. So an excused loss is undecided if all elections that may hav
 read, unless the response has an older leader epoch, or the logs show that the elected replica lacked the record.
 
 A replica that does not know yet that it was elected may still follow an older leader, cut its log for it, and copy
-from it. What it has is what it had when it began to lead, so the older leader lost the rest.
+from it. What it has is what it had when it began to lead, or heard of a later epoch, so the older leader lost the
+rest.
 
 A leader that cuts its own log is as bad as an unflagged election. Only recorded logs show it.
 
@@ -71,8 +72,9 @@ What is not recorded is not known. Where states of the partition are missing (`m
 been among them: what they did to records is undecided. So is what the first election after a gap did, because its
 flag is about a change that is not recorded; whether a flagged election was unavoidable if states are missing since
 t0; and what was on destroyed replicas only. All logs count as looked at now and then if the log of an elected
-replica was not recorded when it was elected, if its record may lack what it did in its epoch, or if no leader
-reported an epoch that clients saw or followers copied in.
+replica was not recorded when it was elected, if its record may lack what it did in its epoch, if followers copied
+more than the leader of their epoch reported, or if no leader reported an epoch that clients saw. A producer names the epoch of its metadata, which says
+nothing if the elected replica had heard of a later epoch when the append was sent.
 
 States that were read from a controller may have been committed before they were read (`after_ns`). If that decides
 whether an election was before another record, which shows that the first one is gone, or what faults destroyed

@@ -1,7 +1,6 @@
-"""What the logs of replicas hold: which leader epoch wrote the record at each offset.
+"""Contents of replicas' logs, as ranges of offsets that one leader epoch wrote.
 
-The rows of `replica_states` show when a log grew or shrank, and in which epoch. A leader writes records of its own
-epoch; a follower copies the log of the leader whose epoch it is in. `replica_logs` answers questions about them.
+`replica_logs` says how they follow from the rows of `replica_states`, and answers questions about them.
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,7 @@
 A record is identified by its offset and the leader epoch that wrote it: one epoch has one leader, and it gives an
 offset to one record only. The rows of `replica_states` show when a log grew or shrank and in which epoch. A leader
 writes records of its own epoch; a follower copies the log of the leader whose epoch it is in. So the content of
-every log follows, as ranges of offsets that one epoch wrote.
+every log follows, as ranges of offsets that one epoch wrote (`log_contents`).
 
 Where the leader's log is not recorded, the epoch of the follower only bounds the epochs of what it copied.
 
@@ -27,7 +27,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.columns import Columns
+from checkers.kernels.columns import Columns, heads
 from checkers.kernels.history import I64, INF_NS, OFFSET_MAX, Bools, is_word
 from checkers.kernels.log_contents import (
     ANY_EPOCH,
@@ -207,7 +207,7 @@ class ReplicaLogs:
             bool((kind == APPEND).any())
             and all_leaders_known
             and all(self._is_known(each) for each in elected)
-            and self._copied_epochs() <= self._led_epochs
+            and self._has_all_that_was_copied()
             and not self._unreported(shown_epochs, appended_ns or {}, elected)
         )
         """Whether every change of every leader's log was recorded, not only what somebody saw now and then."""
@@ -239,9 +239,10 @@ class ReplicaLogs:
             return bool(rows.high_watermark[0] <= 1)
         return rows.until(elected.at_ns) > 0
 
-    @property
-    def _led_epochs(self) -> set[int]:
-        return {term.epoch for term in self.terms}
+    @cached_property
+    def _led_ends(self) -> dict[int, int]:
+        """For each epoch in which a leader reported its log, the largest end of that log."""
+        return self._largest_ends([rows.is_leader for rows in self._rows.values()])
 
     def _unreported(
         self, shown: Collection[int], appended_ns: Mapping[int, int], elected: Sequence[Elected]
@@ -251,7 +252,7 @@ class ReplicaLogs:
         A producer names the epoch of its metadata. If the elected replica had heard of a later one when the first
         such append was sent, it wrote the records in that epoch.
         """
-        unreported = {*shown} - self._led_epochs
+        unreported = {*shown} - {*self._led_ends}
         return unreported - {
             each.epoch
             for each in elected
@@ -259,13 +260,36 @@ class ReplicaLogs:
             and self._reports[each.broker].had_left(each.epoch, appended_ns[each.epoch])
         }
 
-    def _copied_epochs(self) -> set[int]:
-        """Returns the epochs in which followers copied records, so that a replica led."""
-        copied: set[int] = set()
-        for rows in self._rows.values():
-            grows = rows.end > np.append(0, rows.end[:-1])
-            copied |= {*rows.epoch[grows & (rows.kind == REPLICATE)].tolist()}
-        return copied
+    def _has_all_that_was_copied(self) -> bool:
+        """Returns whether leaders reported all that followers copied from them, and that they led."""
+        copied = self._largest_ends(
+            [
+                (rows.end > np.append(0, rows.end[:-1])) & (rows.kind == REPLICATE)
+                for rows in self._rows.values()
+            ]
+        )
+        return all(end <= self._led_ends.get(epoch, -1) for epoch, end in copied.items())
+
+    def _largest_ends(self, counts: Sequence[Bools]) -> dict[int, int]:
+        """Returns the largest log end of each epoch.
+
+        Args:
+            counts: Which rows count, one array per replica.
+        """
+        if not self._rows:
+            return {}
+        epoch, end = (
+            np.concatenate(
+                [
+                    getattr(rows, name)[kept]
+                    for rows, kept in zip(self._rows.values(), counts, strict=True)
+                ]
+            )
+            for name in ("epoch", "end")
+        )
+        order = np.lexsort((-end, epoch))
+        first = order[heads(epoch[order])]
+        return dict(zip(epoch[first].tolist(), end[first].tolist(), strict=True))
 
     def __bool__(self) -> bool:
         """Whether any log was recorded."""

@@ -136,13 +136,17 @@ class NaiveLogs:
         )
 
     def _is_copied_from_a_leader(self, row: Row, rows: list[Row]) -> bool:
-        """Whether some row is of the leader of the epoch in which a row's replica copied records, if it did."""
+        """Whether the leader of the epoch in which a row's replica copied records reported them, if it did."""
         mine = [one for one in rows if one["broker"] == row["broker"]]
         at = next(at for at, one in enumerate(mine) if one is row)
         before = mine[at - 1]["log_end_offset"] if at else 0
         has_copied = row["cause"] == "replicate" and row["log_end_offset"] > before
-        leaders = {one["leader_epoch"] for one in rows if one["role"] == "leader"}
-        return not has_copied or row["leader_epoch"] in leaders
+        reported = [
+            one["log_end_offset"]
+            for one in rows
+            if one["role"] == "leader" and one["leader_epoch"] == row["leader_epoch"]
+        ]
+        return not has_copied or max(reported, default=-1) >= row["log_end_offset"]
 
     def _replay(self, replica: Replayed, row: Row, *, is_look: bool) -> None:
         if not replica.moments and row["cause"] == "append" and row["leader_epoch"] > 0:

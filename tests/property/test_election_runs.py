@@ -81,6 +81,11 @@ def test_what_was_read_from_a_deposed_leader_need_not_be_the_copy_that_was_ackno
     assert list(wrong_verdicts(3_000_416, 1, replace(MANY, gaps=True))) == []
 
 
+def test_the_record_of_a_leader_ends_too_early_if_followers_copied_more_than_it_shows() -> None:
+    conditions = replace(MANY, gaps=True, names=True)
+    assert list(wrong_verdicts(3_106_421, 1, conditions)) == []
+
+
 @pytest.mark.parametrize("seed", [37, 991, 39794])
 def test_what_was_acknowledged_without_an_offset_need_not_be_the_copy_that_was_read(
     seed: int, monkeypatch: pytest.MonkeyPatch

@@ -20,9 +20,10 @@ def random_rows(rng: random.Random) -> list[Row]:
     roles = dict.fromkeys(BROKERS, "follower")
     epochs = dict.fromkeys(BROKERS, 0)
     rows, now, epoch = [], 0, 0
-    led = set()
+    reported: dict[int, int] = {}
+    """The largest log end that the leader of each epoch reported."""
     is_whole = rng.random() < 0.9
-    """Whether followers copy only from leaders that report that they lead."""
+    """Whether followers copy only what leaders reported."""
     for _ in range(rng.randint(1, 25)):
         now += rng.choice((0, 1, 2))
         b = rng.choice(BROKERS)
@@ -49,9 +50,13 @@ def random_rows(rng: random.Random) -> list[Row]:
         else:
             cause = "replicate"
             epochs[b] = rng.choice((epochs[b], max(epochs[b], epoch)))
-            ends[b] += 0 if is_whole and epochs[b] not in led else rng.choice((0, 1, 2))
+            more = rng.choice((0, 1, 2))
+            if is_whole:
+                more = min(more, max(reported.get(epochs[b], 0) - ends[b], 0))
+            ends[b] += more
         end = -1 if rng.random() < 0.05 else ends[b]
-        led |= {epochs[b]} if roles[b] == "leader" and end >= 0 else set()
+        if roles[b] == "leader":
+            reported[epochs[b]] = max(end, reported.get(epochs[b], end))
         mark = rng.randint(0, max(ends[b], 0))
         rows.append(replica(now, b, end, hw=mark, epoch=epochs[b], role=roles[b], cause=cause))
     return rows

@@ -101,7 +101,7 @@ def test_what_an_unknown_leader_wrote_may_be_of_the_epoch_in_which_a_leader_cut_
         replica(6, 3, 2, epoch=2, cause="replicate"),
         replica(6, 4, 2, epoch=0, cause="replicate"),
         replica(6, 5, 2, epoch=1, cause="load"),
-        *(leads(7, 6, 1, epoch=epoch, cause="role") for epoch in (0, 2)),
+        *(leads(7, 6, 2, epoch=epoch, cause="role") for epoch in (0, 2)),
     )
     record = records((1, 0, 3, 8))
     assert logs.certainly_has(elected(3, 9), record).tolist() == [False]

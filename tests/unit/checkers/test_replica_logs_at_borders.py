@@ -101,8 +101,8 @@ APPENDED = leads(3, 1, 1, epoch=0)
         # A log that is empty when it is loaded may have been emptied by a fault since the election.
         ([replica(11, 2, 0, cause="load"), replica(12, 2, 1)], elected(2, 10), False),
         # The first leader of the partition began with an empty log.
-        ([replica(11, 2, 1, hw=0), replica(12, 2, 2, hw=2)], elected(2, 10, is_first=True), True),
-        ([replica(11, 2, 1, hw=1), replica(12, 2, 2, hw=2)], elected(2, 10, is_first=True), True),
+        ([replica(11, 2, 1, hw=0), replica(12, 2, 1, hw=2)], elected(2, 10, is_first=True), True),
+        ([replica(11, 2, 1, hw=1), replica(12, 2, 1, hw=2)], elected(2, 10, is_first=True), True),
         ([replica(11, 2, 2, hw=2), replica(12, 2, 2, hw=1)], elected(2, 10, is_first=True), False),
     ],
 )
@@ -164,8 +164,19 @@ def test_the_record_of_a_leader_must_show_what_it_did_in_its_epoch(
         ([replica(4, 2, 1, epoch=2)], False),
         ([replica(4, 2, 1, epoch=2, cause="load"), replica(5, 2, 1, epoch=2)], True),
         ([replica(4, 2, 1), replica(5, 2, 2, epoch=2)], False),
-        ([replica(4, 2, 2), replica(5, 2, 1, epoch=2)], True),
-        ([leads(3, 1, 1, epoch=2, cause="role"), replica(4, 2, 2, epoch=2)], True),
+        ([replica(4, 2, 2, cause="load"), replica(5, 2, 1, epoch=2)], True),
+        ([leads(3, 1, 2, epoch=2, cause="role"), replica(4, 2, 2, epoch=2)], True),
+        # The leader reported less than was copied from it.
+        ([leads(3, 1, 1, epoch=2, cause="role"), replica(4, 2, 2, epoch=2)], False),
+        ([replica(4, 2, 2)], False),
+        (
+            [
+                leads(3, 1, 2, epoch=2, cause="role"),
+                leads(5, 1, 1, epoch=2, cause="truncate"),
+                replica(6, 2, 2, epoch=2),
+            ],
+            True,
+        ),
     ],
 )
 def test_every_epoch_in_which_followers_copied_must_have_a_leader(
