@@ -548,7 +548,8 @@ class ClaimReader:
     def _candidates(self, known: _Known, row: int) -> set[int]:
         """Returns the epochs of leaders that wrote a record's offset while it was open.
 
-        If the record was certainly established, leaders that established what they wrote there are preferred.
+        If the record was certainly established, those count of whom a leader may have established what they wrote
+        there.
         """
         logs, claims = self._elections.logs, known.claims
         epochs = np.array(
@@ -561,7 +562,7 @@ class ClaimReader:
             return set(epochs.tolist())
         offsets = np.full(len(epochs), claims.offset[row])
         passed = logs.passed(offsets, epochs, epochs, np.full(len(epochs), claims.from_ns[row]))
-        established = epochs[passed.at_ns <= known.seen_ns[row]]
+        established = epochs[passed.perhaps_ns <= known.seen_ns[row]]
         return set((established if len(established) else epochs).tolist())
 
     def _values_at(self, offset: int) -> I64:

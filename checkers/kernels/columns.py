@@ -52,6 +52,17 @@ def heads(*columns: I64 | Bools) -> Bools:
     return differs
 
 
+def largest_of_each(keys: I64, values: I64) -> dict[int, int]:
+    """Returns the largest value of each key, by key.
+
+    Shape:
+        keys, values: one row per pair, in any order.
+    """
+    order = np.lexsort((-values, keys))
+    first = order[heads(keys[order])]
+    return dict(zip(keys[first].tolist(), values[first].tolist(), strict=True))
+
+
 def find_pairs(first: I64, second: I64, wanted: I64, also: I64) -> tuple[I64, Bools]:
     """Returns the positions of pairs among pairs in ascending order, and which of them are there.
 

@@ -73,8 +73,9 @@ been among them: what they did to records is undecided. So is what the first ele
 flag is about a change that is not recorded; whether a flagged election was unavoidable if states are missing since
 t0; and what was on destroyed replicas only. All logs count as looked at now and then if the log of an elected
 replica was not recorded when it was elected, if its record may lack what it did in its epoch, if followers copied
-more than the leader of their epoch reported, or if no leader reported an epoch that clients saw. A producer names the epoch of its metadata, which says
-nothing if the elected replica had heard of a later epoch when the append was sent.
+or clients saw more than the leader of an epoch reported, or if no leader reported an epoch that clients saw. A
+producer names the epoch of its metadata, which says nothing if the elected replica had heard of a later epoch when
+the append was sent.
 
 States that were read from a controller may have been committed before they were read (`after_ns`). If that decides
 whether an election was before another record, which shows that the first one is gone, or what faults destroyed
@@ -178,6 +179,8 @@ class Elections:
             appended_ns={
                 epoch: at_ns - clock_error_ns for epoch, at_ns in shown.appended_ns.items()
             },
+            shown_ends=shown.ends,
+            final_end=shown.final_end,
             all_leaders_known=not gaps.may_hide_elections,
             replicas=joined,
             last_replicas=rows[-1]["replicas"] if rows else (),

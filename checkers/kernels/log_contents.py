@@ -3,7 +3,7 @@
 `replica_logs` says how they follow from the rows of `replica_states`, and answers questions about them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,6 +81,7 @@ class LogRows:
 
     Shape:
         order: its place among the rows of all replicas.
+        stopped_ns: if the log was not readable before the row, since when; otherwise the time of the row.
 
     Attributes:
         is_whole: Whether the rows begin with the creation of the log.
@@ -88,6 +89,7 @@ class LogRows:
 
     order: I64
     at_ns: I64
+    stopped_ns: I64
     end: I64
     high_watermark: I64
     epoch: I64
@@ -116,6 +118,29 @@ class LogRows:
         return int(np.searchsorted(self.at_ns, at_ns, side="right"))
 
     @property
+    def was_down(self) -> Bools:
+        """Before which rows the log was not readable for a time."""
+        return self.stopped_ns < self.at_ns
+
+    @property
+    def unreported(self) -> tuple[I64, I64]:
+        """Rows before which a leader's log had grown without a report.
+
+        Its process or its disk failed when it had written and before it reported that.
+
+        Returns:
+            The last row of that leader, and the row.
+        """
+        grows = self.end > np.append(0, self.end[:-1])
+        rows = np.flatnonzero(grows & (self.kind == OTHER))
+        rows = rows[rows > 0]
+        # The last row before that of a process which ran.
+        was_up = np.maximum.accumulate(np.where(self.is_down, -1, np.arange(len(self.end))))
+        last = was_up[rows - 1]
+        is_leaders = (last >= 0) & self.is_leader[last]
+        return last[is_leaders], rows[is_leaders]
+
+    @property
     def turns(self) -> I64:
         """The rows at which the content changes in another way than before: cut, another writer, a new leader."""
         before = np.concatenate(([0], self.end[:-1]))
@@ -124,8 +149,13 @@ class LogRows:
         last_growth = np.concatenate(([-1], np.maximum.accumulate(np.where(grows, row, -1))[:-1]))
         last_cut = np.maximum.accumulate(np.where(shrinks, row, -1))
         writer = self.kind + 3 * self.epoch
+        earlier = np.append(self.epoch[:1], self.epoch[:-1])
+        is_other = (self.kind == OTHER) & (earlier[last_growth] != earlier)
         another = grows & (
-            (last_growth < 0) | (last_cut > last_growth) | (writer[last_growth] != writer)
+            (last_growth < 0)
+            | (last_cut > last_growth)
+            | (writer[last_growth] != writer)
+            | is_other
         )
         starts = self.is_leader.copy()
         is_new = ~self.is_leader[:-1] | (self.epoch[1:] != self.epoch[:-1])
@@ -150,6 +180,17 @@ class Contents:
     by_term: dict[int, list[Content]]
 
 
+def _begun(logs: Iterable[LogRows]) -> dict[int, int]:
+    """Returns when the first leader of each epoch reported that it led."""
+    begun: dict[int, int] = {}
+    for rows in logs:
+        epochs, first = np.unique(rows.epoch[rows.is_leader], return_index=True)
+        at_ns = rows.at_ns[rows.is_leader][first]
+        for epoch, begun_ns in zip(epochs.tolist(), at_ns.tolist(), strict=True):
+            begun[epoch] = min(begun_ns, begun.get(epoch, begun_ns))
+    return begun
+
+
 def contents_of(logs: Mapping[int, LogRows], *, has_all_changes: bool) -> Contents:
     """Returns the content of every log.
 
@@ -163,6 +204,7 @@ def contents_of(logs: Mapping[int, LogRows], *, has_all_changes: bool) -> Conten
         for broker, rows in logs.items()
         for row in turns[broker].tolist()
     )
+    begun = _begun(logs.values())
     contents: dict[int, list[Content]] = {broker: [] for broker in logs}
     by_epoch: dict[int, Content] = {}
     by_term: dict[int, list[Content]] = {}
@@ -177,6 +219,11 @@ def contents_of(logs: Mapping[int, LogRows], *, has_all_changes: bool) -> Conten
             content = _range(0, epoch, is_exact=False)
         if end > before and kind == REPLICATE and epoch in by_epoch:
             content = content.plus(by_epoch[epoch].since(before))
+        elif end > before and kind == OTHER and has_all_changes and rows.was_down[row]:
+            # It copied nothing from the leaders that began when it was down.
+            earlier = (e for e, at_ns in begun.items() if at_ns <= rows.stopped_ns[row])
+            bound = min(max(earlier, default=epoch), epoch)
+            content = content.plus(_range(before, bound, is_exact=False))
         elif end > before:
             content = content.plus(_range(before, epoch, is_exact=kind == APPEND))
         # Of two rows of one look, the first tells how short the log was before, perhaps under another leader.

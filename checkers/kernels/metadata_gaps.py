@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.columns import distinct, heads
-from checkers.kernels.history import I64, INF_NS
+from checkers.kernels.columns import largest_of_each
+from checkers.kernels.history import INF_NS, lookup
 from checkers.kernels.log_contents import ANY_EPOCH
 from checkers.kernels.words import APPEND, OK, numbers, operation_words
 
@@ -45,28 +45,46 @@ class Shown:
         epochs: The leader epochs of responses and of records, ascending.
         appended_ns: For those that only responses to appends show, when the first such append was invoked. A
             producer names the epoch of its metadata, which need not be that of the leader that responded.
+        ends: For the others the largest log end that a response of the leader, or a record that it wrote, shows.
+        final_end: The largest log end that final reads show; None if they show none.
         ends_early: Whether the record may end before the run did.
     """
 
     first_ns: int | None = None
     epochs: tuple[int, ...] = ()
     appended_ns: Mapping[int, int] = field(default_factory=dict)
+    ends: Mapping[int, int] = field(default_factory=dict)
+    final_end: int | None = None
     ends_early: bool = False
 
 
 NOTHING_SHOWN = Shown()
 
 
-def shown_epochs(operations: pa.Table, records_read: pa.Table) -> tuple[int, ...]:
-    """Returns the leader epochs that trusted records of one partition and responses to reads show, ascending."""
+def shown_ends(operations: pa.Table, records_read: pa.Table) -> dict[int, int]:
+    """Returns the leader epochs that trusted records of one partition and responses to reads show.
+
+    Returns:
+        For each epoch the largest log end that they show: one more than the largest offset, 0 for none.
+    """
     words = operation_words(operations)
-    of_responses = operations.column("leader_epoch").to_numpy()[
-        (words.outcome == OK) & (words.kind != APPEND)
-    ]
+    is_read = (words.outcome == OK) & (words.kind != APPEND)
+    op, by = (
+        operations.column(name).to_numpy().astype(np.int64)[is_read]
+        for name in ("op_index", "leader_epoch")
+    )
     is_trusted = numbers(records_read.column("status"), ("ok",)) == 0
-    of_records = records_read.column("leader_epoch").to_numpy()[is_trusted]
-    epochs: I64 = distinct(of_responses, of_records)
-    return tuple(epochs[epochs >= 0].tolist())
+    read_by, offset, stamp = (
+        records_read.column(name).to_numpy().astype(np.int64)[is_trusted]
+        for name in ("op_index", "offset", "leader_epoch")
+    )
+    order = np.argsort(op, kind="stable")
+    # Of two rows of one operation the last one counts.
+    order = order[np.append(op[order][1:] != op[order][:-1], True)[: len(order)]]
+    responded = np.append(by[order], -1)[lookup(op[order])(read_by)]
+    epoch = np.concatenate((by, responded, stamp))
+    end = np.concatenate((np.zeros(len(by), dtype=np.int64), offset + 1, offset + 1))
+    return largest_of_each(epoch[epoch >= 0], end[epoch >= 0])
 
 
 def appended_epochs(operations: pa.Table) -> dict[int, int]:
@@ -75,10 +93,8 @@ def appended_epochs(operations: pa.Table) -> dict[int, int]:
     is_acked = (words.outcome == OK) & (words.kind == APPEND)
     epoch = operations.column("leader_epoch").to_numpy()[is_acked].astype(np.int64)
     invoked_ns = operations.column("invoked_ns").to_numpy()[is_acked]
-    order = np.lexsort((invoked_ns, epoch))
-    order = order[epoch[order] >= 0]
-    first = order[heads(epoch[order])]
-    return dict(zip(epoch[first].tolist(), invoked_ns[first].tolist(), strict=True))
+    earliest = largest_of_each(epoch[epoch >= 0], -invoked_ns[epoch >= 0])
+    return {each: -invoked for each, invoked in earliest.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.columns import Columns, heads
+from checkers.kernels.columns import Columns, largest_of_each
 from checkers.kernels.history import I64, INF_NS, OFFSET_MAX, Bools, is_word
 from checkers.kernels.log_contents import (
     ANY_EPOCH,
@@ -146,6 +146,8 @@ class ReplicaLogs:
         elected: All elections that are recorded.
         shown_epochs: Leader epochs that clients saw.
         appended_ns: For each of them that only responses to appends show, when the first such append was invoked.
+        shown_ends: For the others the largest log end that clients saw.
+        final_end: The largest log end that final reads show; None if they show none.
         all_leaders_known: Whether every election is recorded.
         replicas: When each broker that has been a replica of the partition became one.
         last_replicas: Those in the last state.
@@ -159,6 +161,8 @@ class ReplicaLogs:
         shown_epochs: Collection[int] = (),
         *,
         appended_ns: Mapping[int, int] | None = None,
+        shown_ends: Mapping[int, int] | None = None,
+        final_end: int | None = None,
         all_leaders_known: bool = True,
         replicas: Mapping[int, Joined] | None = None,
         last_replicas: Collection[int] = (),
@@ -167,6 +171,11 @@ class ReplicaLogs:
         at = replica_states.column("at_ns").to_numpy()
         order = np.argsort(at, kind="stable")
         self._reports = reports_of(replica_states, order, started_ns or {})
+        stopped_ns = np.empty(len(order), dtype=np.int64)
+        all_brokers = replica_states.column("broker").to_numpy()[order]
+        for identifier, reports in self._reports.items():
+            stopped_ns[all_brokers == identifier] = reports.stopped_ns
+        stopped_ns = stopped_ns[replica_states.column("log_end_offset").to_numpy()[order] >= 0]
         # A replica without a readable log reports no offsets; what it holds is still on its disk.
         order = order[replica_states.column("log_end_offset").to_numpy()[order] >= 0]
         broker = replica_states.column("broker").to_numpy()[order]
@@ -195,6 +204,7 @@ class ReplicaLogs:
             self._rows[identifier] = LogRows(
                 order=rows,
                 at_ns=columns["at_ns"][rows],
+                stopped_ns=stopped_ns[rows],
                 end=columns["log_end_offset"][rows],
                 high_watermark=columns["high_watermark"][rows],
                 epoch=columns["leader_epoch"][rows],
@@ -208,6 +218,7 @@ class ReplicaLogs:
             and all_leaders_known
             and all(self._is_known(each) for each in elected)
             and self._has_all_that_was_copied()
+            and self._has_all_that_was_shown(shown_ends or {}, final_end, elected)
             and not self._unreported(shown_epochs, appended_ns or {}, elected)
         )
         """Whether every change of every leader's log was recorded, not only what somebody saw now and then."""
@@ -242,7 +253,14 @@ class ReplicaLogs:
     @cached_property
     def _led_ends(self) -> dict[int, int]:
         """For each epoch in which a leader reported its log, the largest end of that log."""
-        return self._largest_ends([rows.is_leader for rows in self._rows.values()])
+        ends = self._largest_ends([rows.is_leader for rows in self._rows.values()])
+        for rows in self._rows.values():
+            last, unreported = rows.unreported
+            for epoch, end in zip(
+                rows.epoch[last].tolist(), rows.end[unreported].tolist(), strict=True
+            ):
+                ends[epoch] = max(ends[epoch], end)
+        return ends
 
     def _unreported(
         self, shown: Collection[int], appended_ns: Mapping[int, int], elected: Sequence[Elected]
@@ -270,6 +288,17 @@ class ReplicaLogs:
         )
         return all(end <= self._led_ends.get(epoch, -1) for epoch, end in copied.items())
 
+    def _has_all_that_was_shown(
+        self, shown_ends: Mapping[int, int], final_end: int | None, elected: Sequence[Elected]
+    ) -> bool:
+        """Returns whether leaders reported all that clients saw of their logs, the last one also at the end."""
+        ends = [*shown_ends.items()]
+        # A leader may have come to a later epoch without an election, when its replicas changed.
+        last_epoch = max(self._led_ends, default=-1)
+        if final_end is not None and elected and last_epoch >= max(each.epoch for each in elected):
+            ends.append((last_epoch, final_end))
+        return all(end <= self._led_ends.get(epoch, INF_NS) for epoch, end in ends)
+
     def _largest_ends(self, counts: Sequence[Bools]) -> dict[int, int]:
         """Returns the largest log end of each epoch.
 
@@ -287,9 +316,7 @@ class ReplicaLogs:
             )
             for name in ("epoch", "end")
         )
-        order = np.lexsort((-end, epoch))
-        first = order[heads(epoch[order])]
-        return dict(zip(epoch[first].tolist(), end[first].tolist(), strict=True))
+        return largest_of_each(epoch, end)
 
     def __bool__(self) -> bool:
         """Whether any log was recorded."""
@@ -311,11 +338,14 @@ class ReplicaLogs:
             lead = np.flatnonzero(rows.is_leader)
             epochs = rows.epoch[lead]
             before = np.concatenate(([rows.grew_from(0)], rows.end[:-1]))
+            last, unreported = rows.unreported
             for epoch in np.unique(epochs).tolist():
                 all_mine = lead[epochs == epoch]
                 cuts = np.flatnonzero(np.diff(rows.end[all_mine]) < 0) + 1
                 for cut_count, mine in enumerate(np.split(all_mine, cuts)):
                     wrote = mine[(rows.kind[mine] == APPEND) & (rows.end[mine] > before[mine])]
+                    # When it wrote that is not known; nobody was told before the log was loaded.
+                    wrote = np.sort(np.append(wrote, unreported[np.isin(last, mine)]))
                     terms.append(
                         Term(
                             epoch=epoch,

@@ -50,6 +50,16 @@ class Reports:
     is_down: Bools
     started_ns: I64
 
+    @property
+    def stopped_ns(self) -> I64:
+        """Since when the log had not been readable before each report; the time of the report if it had been."""
+        rows = np.arange(len(self.at_ns))
+        last_up = np.maximum.accumulate(np.where(self.is_down, -1, rows))
+        was_down = np.append(False, self.is_down[:-1])
+        since = np.where(was_down, np.append(-1, last_up[:-1]) + 1, rows)
+        stopped_ns: I64 = self.at_ns[since]
+        return stopped_ns
+
     def cover(self, elected: Elected) -> bool:
         """Returns whether what the replica did in its leader epoch is recorded, up to the end of the epoch.
 

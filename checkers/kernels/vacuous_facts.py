@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.metadata_gaps import Shown, appended_epochs, shown_epochs
+from checkers.kernels.metadata_gaps import Shown, appended_epochs, shown_ends
 from checkers.kernels.partition_tables import derive_once
 from checkers.kernels.words import APPEND, FAIL, OK, operation_words
 from harness.contracts.run_context import RunContext
@@ -32,7 +32,9 @@ class Extent:
         lowest_final: Smallest offset that a final read returned; None without any.
         first_acked_ns: When the first acknowledgement of an append arrived; None without any.
         last_append_ns: When the last append began that did not fail; None without any.
-        leader_epochs: Those that records and responses to reads show, ascending.
+        final_end: One more than the largest offset that a final read returned; None without any.
+        shown_ends: The leader epochs that records and responses to reads show, ascending, each with the largest
+            log end that they show.
         appended_epochs: Those that responses to appends show, ascending, each with the moment at which the first
             such append was invoked.
     """
@@ -43,7 +45,8 @@ class Extent:
     lowest_final: int | None
     first_acked_ns: int | None = None
     last_append_ns: int | None = None
-    leader_epochs: tuple[int, ...] = ()
+    final_end: int | None = None
+    shown_ends: tuple[tuple[int, int], ...] = ()
     appended_epochs: tuple[tuple[int, int], ...] = ()
 
 
@@ -77,7 +80,8 @@ def extent_of(operations: pa.Table, records_read: pa.Table) -> Extent:
         lowest_final=int(read.min()) if len(read) else None,
         first_acked_ns=int(acked_ns.to_numpy().min()) if len(acked_ns) else None,
         last_append_ns=int(begun_ns.max()) if len(begun_ns) else None,
-        leader_epochs=shown_epochs(operations, records_read),
+        final_end=int(read.max()) + 1 if len(read) else None,
+        shown_ends=tuple(sorted(shown_ends(operations, records_read).items())),
         appended_epochs=tuple(sorted(appended_epochs(operations).items())),
     )
 
@@ -91,11 +95,13 @@ def extent_in(tables: Mapping[str, pa.Table]) -> Extent:
 
 def shown_in(extent: Extent, context: RunContext) -> Shown:
     """Returns what a partition's history shows of its metadata."""
-    appended = dict(extent.appended_epochs)
+    appended, ends = dict(extent.appended_epochs), dict(extent.shown_ends)
     return Shown(
         first_ns=extent.first_ns,
-        epochs=tuple(sorted({*extent.leader_epochs, *appended})),
-        appended_ns={e: at_ns for e, at_ns in appended.items() if e not in extent.leader_epochs},
+        epochs=tuple(sorted({*ends, *appended})),
+        appended_ns={epoch: at_ns for epoch, at_ns in appended.items() if epoch not in ends},
+        ends=ends,
+        final_end=extent.final_end,
         ends_early=context.record_ends_early,
     )
 
@@ -108,9 +114,12 @@ def joined(extents: Iterable[Extent]) -> Extent:
         return [value for extent in extents if (value := getattr(extent, name)) is not None]
 
     appended: dict[int, int] = {}
+    ends: dict[int, int] = {}
     for extent in extents:
         for epoch, at_ns in extent.appended_epochs:
             appended[epoch] = min(at_ns, appended.get(epoch, at_ns))
+        for epoch, end in extent.shown_ends:
+            ends[epoch] = max(end, ends.get(epoch, end))
     return Extent(
         first_ns=min(known("first_ns"), default=None),
         last_ns=max(known("last_ns"), default=None),
@@ -118,7 +127,8 @@ def joined(extents: Iterable[Extent]) -> Extent:
         lowest_final=min(known("lowest_final"), default=None),
         first_acked_ns=min(known("first_acked_ns"), default=None),
         last_append_ns=max(known("last_append_ns"), default=None),
-        leader_epochs=tuple(sorted({epoch for e in extents for epoch in e.leader_epochs})),
+        final_end=max(known("final_end"), default=None),
+        shown_ends=tuple(sorted(ends.items())),
         appended_epochs=tuple(sorted(appended.items())),
     )
 

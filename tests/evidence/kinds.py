@@ -266,37 +266,39 @@ KINDS: dict[str, Kind] = {
     ),
     "elections": Kind(
         title="whole verdicts of random runs with elections, against the truth",
-        judge=_elections(Conditions(names=True)),
+        judge=_elections(Conditions(mishaps=True)),
         chunk=1_000,
         parts=_VERDICTS,
     ),
     "elections-with-gaps": Kind(
         title="likewise, with states and logs of replicas that are not recorded",
-        judge=_elections(Conditions(gaps=True, names=True)),
+        judge=_elections(Conditions(gaps=True, mishaps=True)),
         chunk=1_000,
         parts=_VERDICTS,
     ),
     "elections-with-skew": Kind(
         title="likewise, with clocks that differ",
-        judge=_elections(Conditions(skew=True, names=True)),
+        judge=_elections(Conditions(skew=True, mishaps=True)),
         chunk=1_000,
         parts=_VERDICTS,
     ),
     "elections-with-copies": Kind(
         title="likewise, with idempotent producers that send appends again",
-        judge=_elections(Conditions(copies_share=election_runs.SOME_COPIES, names=True)),
+        judge=_elections(Conditions(copies_share=election_runs.SOME_COPIES, mishaps=True)),
         chunk=1_000,
         parts=_VERDICTS,
     ),
     "elections-with-many-copies": Kind(
         title="likewise, with producers that send again all the time",
-        judge=_elections(Conditions(copies_share=election_runs.MANY_COPIES, names=True)),
+        judge=_elections(Conditions(copies_share=election_runs.MANY_COPIES, mishaps=True)),
         chunk=1_000,
         parts=_VERDICTS,
     ),
     "elections-with-copies-and-gaps": Kind(
         title="likewise, and with states and logs of replicas that are not recorded",
-        judge=_elections(Conditions(copies_share=election_runs.MANY_COPIES, gaps=True, names=True)),
+        judge=_elections(
+            Conditions(copies_share=election_runs.MANY_COPIES, gaps=True, mishaps=True)
+        ),
         chunk=1_000,
         parts=_VERDICTS,
     ),

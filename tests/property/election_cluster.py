@@ -101,7 +101,7 @@ class Cluster:
         copies: random.Random | None = None,
         copies_share: float = 0.0,
         others: random.Random | None = None,
-        names: random.Random | None = None,
+        mishaps: random.Random | None = None,
     ) -> None:
         self.rng = rng
         self.choices = choices
@@ -113,9 +113,9 @@ class Cluster:
         self.others = others
         """Decides about questions for the log end, appends that are refused, and final reads in pieces; None if
         there are none."""
-        self.names = names
-        """Decides which producers name an older epoch of the leader that responds, and which elected replicas hear
-        of two elections at once; None if there are none."""
+        self.mishaps = mishaps
+        """Decides which producers name an older epoch of the leader that responds, which elected replicas hear of
+        two elections at once, and which leaders fail before they report what they wrote; None if none does."""
         self.elected_in: dict[int, list[int]] = {b: [] for b in BROKERS}
         """In which epochs each broker was elected."""
         self.now = 10
@@ -190,7 +190,7 @@ class Cluster:
         if flagged:
             self.isr = (b,)
         self.leader, self.epoch = b, self.epoch + 1
-        if self.names is not None and self.states and not flagged and self.names.random() < 0.2:
+        if self.mishaps is not None and self.states and not flagged and self.mishaps.random() < 0.2:
             self.elect_in_vain(b)
         self.commit_state(flagged=flagged)
         self.elected_in[b].append(self.epoch)
@@ -409,7 +409,9 @@ class Cluster:
         self.tick()
         offset = len(r.log)
         r.log.append(Record(value=value, epoch=r.epoch))
-        self.note(b, "append")
+        fails = self.mishaps is not None and self.mishaps.random() < 0.06
+        if not fails:
+            self.note(b, "append")
         is_idempotent = self.copies is not None
         acks = 1 if self.rng.random() < 0.1 and not is_idempotent else -1
         call = Call(
@@ -423,15 +425,40 @@ class Cluster:
             epoch=self.name_of_epoch(b) if self.choices.has_epochs and not is_idempotent else -1,
         )
         self.calls.append(call)
+        if fails:
+            self.fail_before_it_reports(b, offset)
+            return
         self.pending[b].append(Pending(value=value, offset=offset, epoch=r.epoch, acks=acks))
         self.tick()
         self.advance(b)
 
+    def fail_before_it_reports(self, b: int, end: int) -> None:
+        """Ends the process of a leader that has written a record and has not reported that; nothing is lost."""
+        r = self.replicas[b]
+        self.tick()
+        self.rows.append(
+            replica(
+                self.now,
+                b,
+                end,
+                hw=r.high_watermark,
+                epoch=r.epoch,
+                role="offline",
+                cause="down",
+            )
+        )
+        self.tick()
+        r.leads = False
+        self.drop_pending(b)
+        self.note(b, "load")
+        if self.leader == b:
+            self.elect(self.rng.choice(self.isr), flagged=False)
+
     def name_of_epoch(self, b: int) -> int:
         """Returns the epoch of a leader as a producer knows it: perhaps an older one of the same leader."""
         older = [epoch for epoch in self.elected_in[b] if epoch < self.replicas[b].epoch]
-        if self.names is not None and older and self.names.random() < 0.3:
-            return self.names.choice(older[-3:])
+        if self.mishaps is not None and older and self.mishaps.random() < 0.3:
+            return self.mishaps.choice(older[-3:])
         return self.replicas[b].epoch
 
     def send_again(self) -> None:

@@ -4,9 +4,8 @@
 each wrong verdict; `--seed N` prints one run. A later call can continue with the next first seed. With `--gaps`
 states of the partition or rows of replicas are missing, and with `--skew` clocks differ: then more may be unknown,
 but nothing else may be said. With `--copies [SHARE]` producers are idempotent and send appends again, so that
-several leaders may have written one record. With `--names`
-producers may name older epochs. With `--others` clients also ask for log ends, are refused, and read
-the end in several polls.
+several leaders may have written one record. With `--mishaps` what seldom happens does. With `--others` clients
+also ask for log ends, are refused, and read the end in several polls.
 
 The brokers follow Kafka's rules for leaders, followers and high watermarks, except that some runs break them: they
 elect a replica outside of the ISR without a flag, cut a leader's log before it is elected again, or elect with a
@@ -225,15 +224,15 @@ class Conditions:
         skew: Whether clocks differ.
         copies_share: In this share of the steps a leader gets an append once more; unless it is 0, producers are
             idempotent.
-        names: Whether producers may name an older epoch of the leader that responds, and elected replicas hear of
-            two elections at once.
+        mishaps: Whether producers may name an older epoch of the leader that responds, elected replicas hear of
+            two elections at once, and leaders fail before they report what they wrote.
         others: Whether clients also ask for log ends, are refused, and read the end in several polls.
     """
 
     gaps: bool = False
     skew: bool = False
     copies_share: float = 0.0
-    names: bool = False
+    mishaps: bool = False
     others: bool = False
 
     @property
@@ -248,8 +247,8 @@ SOME_COPIES, MANY_COPIES = 0.25, 0.7
 HEARS_LATE_SHARE = 0.4
 """In this share of the runs an elected replica may follow an older leader until it hears of its election."""
 
-OLD_NAMES_SHARE = 0.5
-"""In this share of the runs in which producers may name an older epoch of the leader that responds, some do."""
+MISHAPS_SHARE = 0.5
+"""In this share of the runs that may have mishaps there are some."""
 
 
 def random_run(
@@ -267,7 +266,7 @@ def random_run(
         final_is_complete=rng.random() < 0.85,
         follower_reads=rng.random() < 0.3,
     )
-    late, names = random.Random(f"late/{seed}"), random.Random(f"names/{seed}")
+    late, mishaps = random.Random(f"late/{seed}"), random.Random(f"mishaps/{seed}")
     cluster = Cluster(
         rng,
         choices,
@@ -275,7 +274,7 @@ def random_run(
         random.Random(f"copies/{seed}") if conditions.copies else None,
         conditions.copies_share,
         random.Random(f"others/{seed}") if conditions.others else None,
-        names if conditions.names and names.random() < OLD_NAMES_SHARE else None,
+        mishaps if conditions.mishaps and mishaps.random() < MISHAPS_SHARE else None,
     )
     for _ in range(rng.choice((15, 30, 60, 120))):
         cluster.step()
@@ -393,7 +392,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20_000)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--names", action="store_true", help="let producers name older epochs")
+    parser.add_argument("--mishaps", action="store_true", help="let seldom things happen")
     parser.add_argument("--gaps", action="store_true", help="leave out states and rows of replicas")
     parser.add_argument("--skew", action="store_true", help="let clocks differ")
     parser.add_argument(
@@ -411,7 +410,7 @@ def main() -> int:
         gaps=arguments.gaps,
         skew=arguments.skew,
         copies_share=arguments.copies,
-        names=arguments.names,
+        mishaps=arguments.mishaps,
         others=arguments.others,
     )
     if arguments.seed is not None:

@@ -48,12 +48,14 @@ class Reign:
     cut_count: int
     until_ns: int
     moments: tuple[Moment, ...]
+    unreported: tuple[Moment, ...]
+    """Later ones that show that it had written more."""
 
     @property
     def writes(self) -> Iterator[tuple[int, int, int]]:
         """When it wrote, and the first offset and the one after the last."""
-        for moment in self.moments:
-            if moment.row["cause"] == "append" and moment.grew:
+        for moment in (*self.moments, *self.unreported):
+            if moment.grew and (moment.row["cause"] == "append" or moment in self.unreported):
                 yield moment.row["at_ns"], moment.grew_from, len(moment.log)
 
 
@@ -124,6 +126,7 @@ class NaiveLogs:
         self.has_all_changes &= all(
             self._is_copied_from_a_leader(row, readable) for row in readable
         )
+        self.readable, self.in_order = readable, in_order
         for at, row in enumerate(readable):
             is_look = self.has_all_changes or not any(
                 (later["broker"], later["at_ns"]) == (row["broker"], row["at_ns"])
@@ -141,12 +144,32 @@ class NaiveLogs:
         at = next(at for at, one in enumerate(mine) if one is row)
         before = mine[at - 1]["log_end_offset"] if at else 0
         has_copied = row["cause"] == "replicate" and row["log_end_offset"] > before
-        reported = [
-            one["log_end_offset"]
-            for one in rows
-            if one["role"] == "leader" and one["leader_epoch"] == row["leader_epoch"]
-        ]
+        reported = [end for epoch, end in self._reported_ends(rows) if epoch == row["leader_epoch"]]
         return not has_copied or max(reported, default=-1) >= row["log_end_offset"]
+
+    def _reported_ends(self, rows: list[Row]) -> Iterator[tuple[int, int]]:
+        """Yields log ends that a leader had in an epoch, as it reported then, or as its log showed later."""
+        last_that_ran: dict[int, Row] = {}
+        ends: dict[int, int] = {}
+        for row in rows:
+            broker, end = row["broker"], row["log_end_offset"]
+            before = last_that_ran.get(broker)
+            has_grown = row["cause"] not in ("append", "replicate") and end > ends.get(broker, 0)
+            if row["role"] == "leader":
+                yield row["leader_epoch"], end
+            if before is not None and before["role"] == "leader" and has_grown:
+                yield before["leader_epoch"], end
+            if row["role"] != "offline":
+                last_that_ran[broker] = row
+            ends[broker] = end
+
+    def _stopped_ns(self, row: Row) -> int:
+        """Since when the log of a row's replica had not been readable; the time of the row if it had been."""
+        mine = [one for one in self.in_order if one["broker"] == row["broker"]]
+        at = next(at for at, one in enumerate(mine) if one is row)
+        while at and mine[at - 1]["role"] == "offline":
+            at -= 1
+        return int(mine[at]["at_ns"])
 
     def _replay(self, replica: Replayed, row: Row, *, is_look: bool) -> None:
         if not replica.moments and row["cause"] == "append" and row["leader_epoch"] > 0:
@@ -154,6 +177,9 @@ class NaiveLogs:
             replica.log = [(row["leader_epoch"], False)] * max(row["log_end_offset"] - 1, 0)
         before, end, epoch = len(replica.log), row["log_end_offset"], row["leader_epoch"]
         writer = (row["cause"] if row["cause"] in ("append", "replicate") else "other", epoch)
+        stopped_ns = self._stopped_ns(row)
+        if stopped_ns < row["at_ns"]:
+            replica.writer = None
         if end < before:
             replica.writer = None
             del replica.log[end:]
@@ -162,7 +188,15 @@ class NaiveLogs:
             if writer[0] == "append":
                 replica.source = lambda _, e=epoch: (e, True)  # type: ignore[misc]
             else:
-                bound: Leader = lambda _, e=epoch: (e, False)  # type: ignore[misc]  # noqa: E731
+                highest = epoch
+                if writer[0] == "other" and self.has_all_changes and stopped_ns < row["at_ns"]:
+                    begun = [
+                        one["leader_epoch"]
+                        for one in self.readable
+                        if one["role"] == "leader" and one["at_ns"] <= stopped_ns
+                    ]
+                    highest = min(max(begun, default=epoch), epoch)
+                bound: Leader = lambda _, e=highest: (e, False)  # type: ignore[misc]  # noqa: E731
                 known = self.leaders.get(epoch) if writer[0] == "replicate" else None
                 replica.source = known or bound
         for offset in range(before, end):
@@ -191,12 +225,20 @@ class NaiveLogs:
                 ]
                 for cut_count, part in enumerate(_parts(mine)):
                     after = replica.moments[part[-1][0] + 1 :]
+                    places = {at for at, _ in part}
                     yield Reign(
                         epoch=epoch,
                         broker=broker,
                         cut_count=cut_count,
                         until_ns=after[0].row["at_ns"] if after else INF_NS,
                         moments=tuple(moment for _, moment in part),
+                        unreported=tuple(
+                            moment
+                            for at, moment in enumerate(replica.moments)
+                            if moment.grew
+                            and moment.row["cause"] not in ("append", "replicate")
+                            and _last_that_ran(replica.moments[:at]) in places
+                        ),
                     )
 
     def _until(self, broker: int, at_ns: int) -> list[Moment]:
@@ -387,6 +429,12 @@ class NaiveLogs:
                 writer = epoch if is_exact else ANY_EPOCH
                 yield since.row["leader_epoch"], since.row["at_ns"], writer
                 return
+
+
+def _last_that_ran(moments: Sequence[Moment]) -> int | None:
+    """The place of the last moment of a process that ran."""
+    ran = [at for at, moment in enumerate(moments) if moment.row["role"] != "offline"]
+    return ran[-1] if ran else None
 
 
 def _parts(mine: list[tuple[int, Moment]]) -> Iterator[list[tuple[int, Moment]]]:

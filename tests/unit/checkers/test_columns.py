@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checkers.kernels.columns import distinct, joined_columns
+from checkers.kernels.columns import distinct, joined_columns, largest_of_each
 
 
 def ints(*values: int) -> Any:
@@ -28,3 +28,10 @@ def test_no_arrays_have_no_integers() -> None:
     assert distinct().tolist() == []
     assert distinct(ints()).tolist() == []
     assert joined_columns([]).tolist() == []
+
+
+def test_the_largest_value_of_each_key_counts() -> None:
+    keys, values = np.array([3, 1, 3, 1, 2]), np.array([5, -1, 7, -4, 0])
+    assert largest_of_each(keys, values) == {1: -1, 2: 0, 3: 7}
+    nothing = np.empty(0, dtype=np.int64)
+    assert largest_of_each(nothing, nothing) == {}

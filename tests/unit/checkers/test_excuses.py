@@ -263,3 +263,42 @@ def test_an_election_excuses_a_skipped_record_of_a_sparse_log_whichever_append_w
     context = replace(CONTEXT, sparse_offsets=True, acked_during_faults_min=0)
     (skipped,) = of(judge_run(run(calls, states=states), context), "lost-record")
     assert skipped.judgement == judgement
+
+
+def test_what_a_leader_wrote_and_did_not_report_is_in_its_log_when_that_is_loaded() -> None:
+    """Leader 1 wrote op 1 at offset 1 and its disk failed before it reported that.
+
+    Leader 2 acknowledged op 2 there. A flagged election chose broker 1 then, and the producer of op 1 tried again.
+    """
+    verdict = judged(
+        [
+            append(0, 0, at=1),
+            replace(append(1, 1, at=5), res=25),
+            append(2, 1, at=12),
+            *final_read(90, 0, 1),
+        ],
+        [
+            state(0, 1, [1, 2], epoch=0),
+            state(10, 2, [2], epoch=1),
+            state(20, 1, [1], epoch=2, flagged=True),
+        ],
+        [
+            leads(1, 1, 1, hw=0, epoch=0),
+            replica(2, 2, 1),
+            leads(3, 1, 1, hw=1, epoch=0, cause="high-watermark"),
+            replica(7, 1, 1, hw=1, role="offline", cause="down"),
+            leads(11, 2, 1, hw=1, epoch=1, cause="role"),
+            leads(12, 2, 2, hw=1, epoch=1),
+            leads(13, 2, 2, hw=2, epoch=1, cause="high-watermark"),
+            replica(16, 2, 2, hw=2, epoch=1, role="offline", cause="down"),
+            replica(18, 1, 2, hw=1, epoch=1, cause="load"),
+            leads(21, 1, 2, hw=1, epoch=2, cause="role"),
+            leads(22, 1, 2, hw=2, epoch=2, cause="high-watermark"),
+            replica(30, 2, 2, hw=2, epoch=1, cause="load"),
+            replica(31, 2, 1, hw=1, epoch=2, cause="truncate"),
+            replica(32, 2, 2, hw=2, epoch=2),
+        ],
+    )
+    (conflict,) = of(verdict, "two-acks-one-offset")
+    assert conflict.judgement == EXCUSED
+    assert not [a.id for a in verdict.anomalies if a.judgement in (FORBIDDEN, UNDECIDED)]

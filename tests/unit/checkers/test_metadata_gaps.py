@@ -10,7 +10,7 @@ from checkers.kernels.metadata_gaps import (
     MetadataGaps,
     Shown,
     appended_epochs,
-    shown_epochs,
+    shown_ends,
 )
 from tests.anomalies.runs import append, read, state
 from tests.property.brute_force import operations_table, records_table
@@ -172,16 +172,27 @@ def test_the_last_leader_epoch_lasts_until_the_end_although_states_before_it_are
     assert [found.ends_ns(index) for index in range(2)] == [11, FOREVER_NS]
 
 
-def test_records_and_responses_to_reads_show_leader_epochs() -> None:
+def test_records_and_responses_to_reads_show_leader_epochs_and_log_ends() -> None:
     calls = [
         replace(append(0, 0, at=1), epoch=0),
         replace(append(1, None, at=2), outcome="info", epoch=7),
         append(2, 1, at=3),
         replace(read(3, 5, 0, 2, 9, 10, 2), epoch=3, stamps=(0, 4, 8, 9, -1)),
+        replace(read(4, 6), epoch=2),
+        replace(read(5, 7, 11, 12, start=7), epoch=3, stamps=(4, -1)),
+        replace(read(6, 8, 13, start=20), epoch=-1, stamps=(1,)),
     ]
     records = records_table(calls, statuses={2: "corrupt", 3: "foreign"})
-    assert shown_epochs(operations_table(calls), records) == (0, 3, 4)
-    assert shown_epochs(operations_table(calls[:3]), records_table([])) == ()
+    shown = shown_ends(operations_table(calls), records)
+    assert shown == {0: 1, 1: 21, 2: 0, 3: 9, 4: 8}
+    backwards = operations_table(calls).take(list(range(len(calls)))[::-1])
+    assert shown_ends(backwards, records) == shown
+    assert shown_ends(operations_table(calls[:3]), records_table([])) == {}
+
+
+def test_of_two_rows_of_one_read_the_last_one_shows_who_responded() -> None:
+    calls = [replace(read(3, 5, 0), epoch=epoch) for epoch in (1, 2)]
+    assert shown_ends(operations_table(calls), records_table(calls[:1])) == {1: 0, 2: 1}
 
 
 def test_appends_show_the_epochs_that_their_producers_knew() -> None:

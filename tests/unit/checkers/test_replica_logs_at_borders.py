@@ -223,6 +223,46 @@ def test_every_leader_epoch_that_clients_saw_must_be_in_a_log(
 
 
 @pytest.mark.parametrize(
+    ("ends", "final_end", "expected"),
+    [
+        ({0: 1, 2: 3}, 3, True),
+        ({0: 1, 2: 4}, None, False),
+        ({0: 2}, None, False),
+        # The last leader had cut its log, but it had more before.
+        ({2: 3}, 4, False),
+        ({}, None, True),
+        # Who led in epoch 1 is not known, which is another matter.
+        ({1: 9}, None, True),
+    ],
+)
+def test_leaders_must_report_all_that_clients_saw(
+    ends: dict[int, int], final_end: int | None, expected: bool
+) -> None:
+    rows = [replica(1, 1, 0, cause="load"), APPENDED, replica(4, 2, 1, cause="load")]
+    rows += [leads(6, 2, 1, epoch=2, cause="role"), leads(7, 2, 3, epoch=2)]
+    rows.append(leads(8, 2, 2, epoch=2, cause="truncate"))
+    leaders = [elected(1, 2, until=5), elected(2, 5, epoch=2)]
+    rows.append(offline(4, 1) | {"broker": 1})
+    logs = logs_of(*rows, elected=leaders, shown_ends=ends, final_end=final_end)
+    assert logs.has_all_changes is expected
+
+
+@pytest.mark.parametrize(("epoch", "expected"), [(1, True), (2, False), (3, False)])
+def test_the_last_leader_may_come_to_a_later_epoch_without_an_election(
+    epoch: int, expected: bool
+) -> None:
+    """The leader was elected in epoch 2. If it has not heard of that, it need not have what final reads show."""
+    rows = [replica(1, 1, 0, cause="load"), APPENDED, leads(6, 1, 2, epoch=epoch)]
+    heard = replica(7, 1, 2, epoch=2, role="offline", cause="down")
+    logs = logs_of(*rows, heard, elected=[elected(1, 5, epoch=2)], final_end=3)
+    assert logs.has_all_changes is expected
+
+
+def test_without_elections_nobody_is_the_last_leader() -> None:
+    assert logs_of(APPENDED, final_end=9).has_all_changes
+
+
+@pytest.mark.parametrize(
     ("shown", "appended", "expected"),
     [
         ((1,), {}, False),
@@ -454,3 +494,91 @@ def test_a_leader_serves_reads_that_begin_until_its_end(from_ns: int, epoch: int
     )
     _, passed_ns, found = logs.served(ints(0), ints(from_ns), ints(40), ints(-1))
     assert (found.tolist(), passed_ns.tolist()) == ([epoch], [5 if epoch == 0 else FOREVER_NS])
+
+
+# --- what a leader wrote and did not report ---
+
+DOWN_AT_5 = offline(5, 3, epoch=1)
+HAD_3 = leads(4, 2, 3, epoch=1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([HAD_3, DOWN_AT_5, replica(9, 2, 5, epoch=2, cause="load")], [1]),
+        ([HAD_3, replica(9, 2, 5, epoch=2, cause="load")], [1]),
+        ([HAD_3, DOWN_AT_5, offline(6, 3, epoch=1), replica(9, 2, 5, epoch=2, cause="load")], [1]),
+        # It followed, or it reported what it copied, or its log is no longer than before.
+        ([replica(4, 2, 3, epoch=1), DOWN_AT_5, replica(9, 2, 5, epoch=2, cause="load")], []),
+        ([HAD_3, DOWN_AT_5, replica(9, 2, 5, epoch=2)], []),
+        ([HAD_3, DOWN_AT_5, replica(9, 2, 3, epoch=2, cause="load")], []),
+        ([offline(1, 0), replica(9, 2, 5, epoch=2, cause="load")], []),
+        ([replica(9, 2, 5, epoch=2, cause="load")], []),
+    ],
+)
+def test_a_leader_may_have_written_what_its_log_has_when_it_is_loaded(
+    rows: list[Row], expected: list[int]
+) -> None:
+    """Whoever was told of the record was told after the log had been loaded, at 9."""
+    logs = logs_of(APPENDED, replica(0, 2, 0, cause="load"), *rows)
+    assert logs.writers_of_one(3, 9, 9) == expected
+    assert logs.writers_of_one(4, 0, 99) == expected
+    assert not logs.writers_of_one(3, 0, 8)
+    assert not logs.writers_of_one(3, 10, 99)
+    assert not logs.writers_of_one(5, 0, 99)
+
+
+@pytest.mark.parametrize(
+    ("before", "lacks"),
+    [
+        # Epoch 2 had begun when the log became unreadable.
+        ([offline(8, 3, epoch=1)], [False, False, True, False]),
+        ([offline(7, 3, epoch=1), offline(8, 3, epoch=1)], [False, False, True, False]),
+        ([offline(6, 3, epoch=1), offline(8, 3, epoch=1)], [False, True, True, False]),
+        ([offline(6, -1, epoch=1)], [False, True, True, False]),
+        ([offline(6, 3, epoch=1), replica(8, 2, 3, epoch=1, cause="role")], [False] * 4),
+        ([], [False] * 4),
+    ],
+)
+def test_a_replica_copied_nothing_from_leaders_that_began_while_it_was_down(
+    before: list[Row], lacks: list[bool]
+) -> None:
+    """Broker 2 had two records more when it was loaded, in epoch 4. Epoch 2 began at 7."""
+    rows = [leads(3, 1, 1, epoch=0), HAD_3, leads(7, 1, 3, epoch=2, cause="role"), *before]
+    rows.append(replica(9, 2, 5, epoch=4, cause="load"))
+    rows += [leads(9, 1, 3, epoch=4, cause="role"), leads(10, 2, 5, epoch=5, cause="role")]
+    shown = records((3, 0, 1, 5), (3, 2, 4, 5), (4, 3, 3, 5), (4, 1, 1, 5))
+    assert logs_of(*rows).lacks(Moment(broker=2, at_ns=9, epoch=5), shown).tolist() == lacks
+
+
+def test_clients_may_have_seen_what_a_leader_did_not_report() -> None:
+    rows = [replica(1, 1, 0, cause="load"), APPENDED, replica(3, 2, 0, cause="load"), HAD_3]
+    rows += [DOWN_AT_5, replica(9, 2, 5, epoch=1, cause="load")]
+    assert logs_of(*rows, shown_ends={1: 5}).has_all_changes
+    assert not logs_of(*rows, shown_ends={1: 6}).has_all_changes
+
+
+@pytest.mark.parametrize(
+    ("heard", "lacks"),
+    [
+        (leads(14, 2, 1, epoch=3, cause="role"), True),
+        # It heard of the next epoch only: it leads that one, or follows in it.
+        (leads(14, 2, 1, epoch=5, cause="role"), True),
+        (replica(14, 2, 1, epoch=4, cause="role"), True),
+        # It is not known that it has heard of its election.
+        (leads(14, 2, 1, epoch=2, cause="role"), False),
+        (offline(14, 1, epoch=3), True),
+    ],
+)
+def test_a_replica_has_what_it_has_when_it_hears_of_its_election_or_of_a_later_one(
+    heard: Row, lacks: bool
+) -> None:
+    """Broker 2 was elected at 10, in epoch 3, and cut its log for an older leader at 12."""
+    rows = [leads(1, 1, 2, epoch=0), replica(3, 2, 2), replica(12, 2, 1, epoch=2, cause="truncate")]
+    election, record = Moment(broker=2, at_ns=10, epoch=3), records((1, 0, 0, 5))
+    logs = logs_of(*rows, heard)
+    assert logs.lacks(election, record).tolist() == [lacks]
+    assert logs.certainly_has(election, record).tolist() == [not lacks]
+    # Whether its process ended meanwhile decides, too.
+    ended = logs_of(*rows, offline(13, 1, epoch=2), heard)
+    assert ended.certainly_has(election, record).tolist() == [True]

@@ -96,3 +96,8 @@ def test_a_replica_has_left_an_epoch_when_it_reports_a_later_one(
     epoch: int, at_ns: int, expected: bool
 ) -> None:
     assert reports((10, 1, UP), (30, 2, DOWN)).had_left(epoch, at_ns) is expected
+
+
+def test_a_log_has_not_been_readable_since_the_first_report_of_that() -> None:
+    found = reports((1, 0, DOWN), (2, 0, DOWN), (3, 0, UP), (4, 0, UP), (5, 0, DOWN), (6, 0, UP))
+    assert found.stopped_ns.tolist() == [1, 1, 1, 4, 5, 5]

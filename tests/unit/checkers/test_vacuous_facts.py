@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from checkers.kernels.compose import judge_run
+from checkers.kernels.metadata_gaps import Shown
 from checkers.kernels.vacuous_facts import (
     Extent,
     extent_of,
@@ -104,6 +105,7 @@ def test_an_extent_is_that_of_its_operations_and_extents_add_up() -> None:
             lowest_final=min(final, default=None),
             first_acked_ns=min(ends, default=None),
             last_append_ns=max(begins, default=None),
+            final_end=max((offset + 1 for offset in final), default=None),
         )
         cut = random.Random(f"extents/{number}").randint(0, len(calls))
         parts = [
@@ -138,32 +140,32 @@ def test_with_eligible_leader_replicas_an_excuse_needs_recorded_brokers(
     assert not unfounded_excuses([], brokers, context)
 
 
-def test_the_first_append_of_an_epoch_counts_unless_a_read_shows_the_epoch() -> None:
+def test_of_what_ranges_of_operations_show_of_epochs_the_first_appends_and_the_last_ends_count() -> (
+    None
+):
     parts = [
-        Extent(
-            first_ns=None,
-            last_ns=None,
-            highest_acked=None,
-            lowest_final=None,
-            leader_epochs=read,
-            appended_epochs=appended,
-        )
-        for read, appended in (
-            ((), ((0, 5), (2, 7))),
-            ((1,), ((2, 6), (3, 8))),
-            ((3, 4), ((2, 9),)),
+        replace(NOTHING, final_end=end, shown_ends=shown, appended_epochs=appended)
+        for end, shown, appended in (
+            (None, (), ((0, 5), (2, 7))),
+            (4, ((1, 0), (4, 9)), ((2, 6), (3, 8))),
+            (3, ((3, 2), (4, 8)), ((2, 9),)),
         )
     ]
     whole = joined(parts)
-    assert whole.leader_epochs == (1, 3, 4)
+    assert whole.final_end == 4
+    assert whole.shown_ends == ((1, 0), (3, 2), (4, 9))
     assert whole.appended_epochs == ((0, 5), (2, 6), (3, 8))
-    shown = shown_in(whole, RunContext())
-    assert shown.epochs == (0, 1, 2, 3, 4)
-    assert shown.appended_ns == {0: 5, 2: 6}
+    assert shown_in(whole, RunContext()) == Shown(
+        epochs=(0, 1, 2, 3, 4),
+        appended_ns={0: 5, 2: 6},
+        ends={1: 0, 3: 2, 4: 9},
+        final_end=4,
+    )
 
 
 def test_a_partition_without_operations_spans_nothing() -> None:
     tables = run([])
     assert extent_of(tables["operations"], tables["records_read"]) == NOTHING
     tables = run([append(0, 0, at=1), *final_read(5, 0)])
-    assert extent_of(tables["operations"], tables["records_read"]).lowest_final == 0
+    extent = extent_of(tables["operations"], tables["records_read"])
+    assert (extent.lowest_final, extent.final_end) == (0, 1)
