@@ -149,13 +149,11 @@ class LogRows:
         last_growth = np.concatenate(([-1], np.maximum.accumulate(np.where(grows, row, -1))[:-1]))
         last_cut = np.maximum.accumulate(np.where(shrinks, row, -1))
         writer = self.kind + 3 * self.epoch
-        earlier = np.append(self.epoch[:1], self.epoch[:-1])
-        is_other = (self.kind == OTHER) & (earlier[last_growth] != earlier)
         another = grows & (
             (last_growth < 0)
             | (last_cut > last_growth)
             | (writer[last_growth] != writer)
-            | is_other
+            | self.was_down
         )
         starts = self.is_leader.copy()
         is_new = ~self.is_leader[:-1] | (self.epoch[1:] != self.epoch[:-1])

@@ -551,6 +551,16 @@ def test_a_replica_copied_nothing_from_leaders_that_began_while_it_was_down(
     assert logs_of(*rows).lacks(Moment(broker=2, at_ns=9, epoch=5), shown).tolist() == lacks
 
 
+def test_each_time_that_a_replica_is_down_counts_for_what_it_has_then() -> None:
+    """It copied offset 1 before epoch 2 began at 7, and offset 2 perhaps after that. Both were never reported."""
+    rows = [leads(3, 1, 3, epoch=0), replica(4, 2, 1), leads(7, 1, 3, epoch=2, cause="role")]
+    rows += [offline(6, 1), replica(9, 2, 2, epoch=3, cause="load")]
+    rows += [offline(11, 2, epoch=3), replica(12, 2, 3, epoch=3, cause="load")]
+    shown = records((1, 2, 2, 5), (1, 0, 0, 5), (2, 2, 2, 5), (2, 3, 3, 5))
+    lacks = logs_of(*rows).lacks(Moment(broker=2, at_ns=20, epoch=4), shown).tolist()
+    assert lacks == [True, False, False, True]
+
+
 def test_clients_may_have_seen_what_a_leader_did_not_report() -> None:
     rows = [replica(1, 1, 0, cause="load"), APPENDED, replica(3, 2, 0, cause="load"), HAD_3]
     rows += [DOWN_AT_5, replica(9, 2, 5, epoch=1, cause="load")]
