@@ -182,7 +182,9 @@ What is not recorded is not known. Where states of the partition are missing, an
 the record lawfully or not, and a flagged election after them may have been justified or not: that is undecided.
 States are missing where a leader epoch or a partition epoch is skipped, before the first state if an operation is
 older, and after the last one if clients saw a higher leader epoch. If the log of an elected replica was not
-recorded when it was elected, all logs of the partition count as looked at now and then.
+recorded when it was elected, all logs of the partition count as looked at now and then. So they do if followers
+copied or clients saw more than the leader of an epoch reported, or an epoch in which nobody reported that it led.
+A producer that names an epoch which the leader had left already shows none: its metadata were old.
 
 Administrators may give up this protection. The unclean election that one requested is justified, and so is a
 flagged election after one allowed unclean elections, or changed min ISR, replicas or a feature level since that

@@ -175,9 +175,13 @@ def test_what_a_follower_copied_shows_that_somebody_led(states: list[Row], epoch
     rows = [*OTHERS, EARLY, down(345)]
     assert validity(states, replicas=rows) != UNKNOWN
     assert validity(states, replicas=[*rows, copied, cut]) == UNKNOWN
-    # Near miss: a leader of the epoch is recorded.
+    # Near miss: the leader of the epoch reported that it led, and the record.
     led = leads(301, 2, 1, hw=1, epoch=epoch, cause="role")
-    assert validity(states, replicas=[*rows, led, copied, cut]) != UNKNOWN
+    wrote = [
+        leads(310, 2, 2, hw=1, epoch=epoch),
+        replica(330, 2, 1, hw=1, epoch=epoch, cause="load"),
+    ]
+    assert validity(states, replicas=[*rows, led, *wrote, copied, cut]) != UNKNOWN
 
 
 def test_a_leader_whose_rows_end_may_have_committed_before_the_election_what_is_acknowledged_later() -> (

@@ -24,6 +24,7 @@ from tests.anomalies.runs import (
     final_read,
     heard,
     last_replica_standing,
+    leads,
     read,
     replica,
     run,
@@ -390,6 +391,7 @@ def test_a_later_flagged_election_does_not_excuse_what_an_unflagged_one_lost() -
         (
             [
                 replica(110, 1, 1, hw=1, epoch=1, cause="truncate"),
+                leads(115, 2, 2, hw=1, epoch=1),
                 replica(120, 1, 2, hw=1, epoch=1, cause="replicate"),
             ],
             Judgement.FORBIDDEN,
