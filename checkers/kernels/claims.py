@@ -338,7 +338,8 @@ class ClaimReader:
     def are_acked_copies(self, ops: I64, offsets: I64, values: I64) -> Bools:
         """Returns which records that polls returned are those that were acknowledged, as their batches show.
 
-        The leader that wrote the batch acknowledged it there, with acks=all.
+        The leader that wrote the batch acknowledged it there, with acks=all. A producer names the epoch of its
+        metadata, so the leader must not have been elected again before it responded.
 
         Args:
             ops: A poll that returned each of them.
@@ -351,6 +352,7 @@ class ClaimReader:
         is_acked &= _at(history.append_offset, append, ABSENT) == offsets
         is_acked &= _at(history.append_acks, append, 1) == -1
         is_acked &= _at(history.append_epoch, append, -1) == stamp
+        is_acked &= self._elections.led_once(stamp, _at(history.append_res, append, INF_NS))
         return is_acked
 
     def _shown_copies(self, ops: I64, offsets: I64, values: I64) -> tuple[I64, I64]:
@@ -414,8 +416,10 @@ class ClaimReader:
         stamp = _at(shown.stamp, at, -1)
         shown_epoch = _at(shown.last_epoch if last_shown else shown.first_epoch, at, -1)
         written_ns, seen_ns = np.minimum(written_ns, seen_ns), np.minimum(acked_ns, seen_ns)
-        hint = _at(self._history.append_epoch, append, -1)
-        low_epoch = hint
+        low_epoch = _at(self._history.append_epoch, append, -1)
+        # A leader that was elected again may have responded in a later epoch than its producer knew.
+        acked_by_ns = _at(self._history.append_res, append, INF_NS)
+        hint = np.where(self._elections.led_once(low_epoch, acked_by_ns), low_epoch, -1)
         if self.sent_again:
             # What another operation read there may be another record of the same append.
             stamp = self.stamps(ops, offsets)
@@ -431,7 +435,7 @@ class ClaimReader:
             # An acknowledgement that does not name this offset may be about another copy.
             hint = np.where(is_here, hint, -1)
             # A leader also responds to a copy if a leader before it wrote the record.
-            low_epoch = np.full(len(hint), -1, dtype=np.int64)
+            low_epoch = np.full(len(append), -1, dtype=np.int64)
         return _Known(
             value=values,
             is_written=append >= 0,

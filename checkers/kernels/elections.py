@@ -312,6 +312,25 @@ class Elections:
         is_later: Bools = (from_ns <= last_ns + self._clock_error_ns) | (epochs < last_epoch)
         return is_later | bool(self._gaps)
 
+    def led_once(self, epochs: I64, until_ns: I64) -> Bools:
+        """Returns which leaders had certainly not been elected again before a moment.
+
+        Args:
+            epochs: In which each of them led.
+            until_ns: The moments.
+        """
+        again_ns = dict.fromkeys(epochs.tolist(), INF_NS)
+        for epoch in again_ns:
+            before = [e for e in self.elections if e.leader_epoch <= epoch]
+            later = [e for e in self.elections if e.leader_epoch > epoch]
+            again_ns[epoch] = min(
+                (e.earliest_ns for e in later if not before or e.leader == before[-1].leader),
+                default=-INF_NS if self._gaps else INF_NS,
+            )
+        again = np.array([again_ns[epoch] for epoch in epochs.tolist()], dtype=np.int64)
+        led_once: Bools = until_ns + self._clock_error_ns < again
+        return led_once
+
     @property
     def _compares_many_clocks(self) -> bool:
         """Whether clocks differ, and excuses may depend on others than those of clients and controller."""

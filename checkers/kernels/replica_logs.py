@@ -457,8 +457,9 @@ class ReplicaLogs:
     def certainly_has(self, election: Moment, records: Records) -> Bools:
         """Returns which records a replica certainly had when it was elected, and when it began to lead.
 
-        What was in its log when the record was established, and was not cut, is still there. Where a leader cut
-        its own log, the epoch identifies no record, and what came before the cut counts.
+        What was in its log when the record was established, and was not cut, is still there, if it is known which
+        epoch wrote it: a leader that was deposed may have established another record there. Where a leader cut its
+        own log, the epoch identifies no record, and what came before the cut counts.
         """
         rows = self._rows.get(election.broker)
         count = 0 if rows is None else self._count_as_leader(rows, election)
@@ -480,13 +481,12 @@ class ReplicaLogs:
         # Since when its log has gone beyond each offset.
         row = np.searchsorted(lowest_since, records.offset, side="right")
         there_ns = np.append(rows.at_ns[:count], INF_NS)[row]
-        has: Bools = ~differs & (is_record | (there_ns <= records.by_ns))
+        has: Bools = ~differs & (is_record | (is_exact & (there_ns <= records.by_ns)))
         for cut in self.self_cuts:
             if cut.at_ns <= election.at_ns:
                 # The leader may have written another record there in the same epoch.
-                is_epoch = np.where(is_exact, epoch == cut.epoch, epoch >= cut.epoch)
-                again = is_epoch & (records.offset >= cut.end_offset)
-                again &= (records.offset < cut.end_before) | ~is_exact
+                again = (epoch == cut.epoch) & (records.offset >= cut.end_offset)
+                again &= records.offset < cut.end_before
                 has &= ~again | (np.maximum(there_ns, records.by_ns) < cut.at_ns)
         return has
 

@@ -347,7 +347,7 @@ class Cluster:
         for pending in list(self.pending[b]):
             if pending.acks == 1 or pending.offset < r.high_watermark:
                 self.pending[b].remove(pending)
-                self.complete(pending, r.log[pending.offset])
+                self.complete(b, pending, r.log[pending.offset])
 
     def cut_itself(self) -> None:
         """Lets the leader cut its own log while it leads."""
@@ -422,7 +422,9 @@ class Cluster:
             res=None,
             outcome="info",
             acks=acks,
-            epoch=self.name_of_epoch(b) if self.choices.has_epochs and not is_idempotent else -1,
+            epoch=self.name_of_epoch(b, r.epoch)
+            if self.choices.has_epochs and not is_idempotent
+            else -1,
         )
         self.calls.append(call)
         if fails:
@@ -454,12 +456,12 @@ class Cluster:
         if self.leader == b:
             self.elect(self.rng.choice(self.isr), flagged=False)
 
-    def name_of_epoch(self, b: int) -> int:
+    def name_of_epoch(self, b: int, epoch: int) -> int:
         """Returns the epoch of a leader as a producer knows it: perhaps an older one of the same leader."""
-        older = [epoch for epoch in self.elected_in[b] if epoch < self.replicas[b].epoch]
+        older = [each for each in self.elected_in[b] if each < epoch]
         if self.mishaps is not None and older and self.mishaps.random() < 0.3:
             return self.mishaps.choice(older[-3:])
-        return self.replicas[b].epoch
+        return epoch
 
     def send_again(self) -> None:
         """Lets a leader get an append once more: a late copy of the request, or the next attempt of its producer.
@@ -490,7 +492,7 @@ class Cluster:
         self.tick()
         self.advance(b)
 
-    def complete(self, pending: Pending, record: Record) -> None:
+    def complete(self, b: int, pending: Pending, record: Record) -> None:
         """Responds to an append: soon, much later, without the offset, or never."""
         kind = self.rng.random()
         if kind < 0.15:
@@ -503,7 +505,7 @@ class Cluster:
         call = self.calls[pending.value]
         epoch = call.epoch
         if self.copies is not None and self.choices.has_epochs:
-            epoch = pending.epoch
+            epoch = self.name_of_epoch(b, pending.epoch)
         self.calls[pending.value] = replace(
             call, res=self.now + delay, outcome="ok", offset=offset, epoch=epoch
         )

@@ -327,7 +327,7 @@ def objection(
             return "valid, but records are lost without an excuse"
         # Without epochs in responses, clients may not know which of two leaders wrote a record.
         can_be_known = choices.has_all_logs and choices.has_epochs and choices.final_is_complete
-        can_be_known &= not conditions.gaps and not conditions.skew
+        can_be_known &= not conditions.gaps and not conditions.skew and cluster.mishaps is None
         # Nor does anybody know which of two records a follower copied that one leader wrote at the same offset.
         cuts = [
             row["log_end_offset"]

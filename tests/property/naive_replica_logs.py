@@ -326,14 +326,11 @@ class NaiveLogs:
         cuts = [
             cut_ns
             for cut_ns, cut_epoch, _, end, end_before in self.self_cuts()
-            if cut_ns <= at_ns
-            and end <= offset
-            and (offset < end_before or not is_exact)
-            and (cut_epoch == epoch or (cut_epoch < epoch and not is_exact))
+            if cut_ns <= at_ns and end <= offset < end_before and cut_epoch == epoch
         ]
         missing = [at for at, moment in enumerate(moments) if len(moment.log) <= offset]
         there_ns = moments[missing[-1] + 1 if missing else 0].row["at_ns"]
-        is_known = (is_exact and low == high) or there_ns <= since_ns
+        is_known = is_exact and (low == high or there_ns <= since_ns)
         return is_known and all(there_ns < cut_ns and since_ns < cut_ns for cut_ns in cuts)
 
     def self_cuts(self) -> list[tuple[int, int, int, int, int]]:

@@ -76,10 +76,25 @@ def test_what_was_read_from_a_deposed_leader_need_not_be_the_copy_that_was_ackno
 
 def test_a_leader_may_have_written_more_than_it_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     conditions = replace(MANY, mishaps=True)
-    assert list(wrong_verdicts(1188, 1, conditions)) == []
+    assert list(wrong_verdicts(2581, 1, conditions)) == []
     nothing = np.empty(0, dtype=np.int64)
     monkeypatch.setattr(LogRows, "unreported", property(lambda self: (nothing, nothing)))
-    assert [found for found, _ in wrong_verdicts(1188, 1, conditions)] == [1188]
+    assert [found for found, _ in wrong_verdicts(2581, 1, conditions)] == [2581]
+
+
+def test_what_a_replica_wrote_unreported_need_not_be_what_a_deposed_leader_established() -> None:
+    assert list(wrong_verdicts(1823, 1, replace(MANY, mishaps=True))) == []
+
+
+def test_a_leader_may_respond_in_a_later_epoch_than_its_producer_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    conditions = replace(MANY, mishaps=True)
+    assert list(wrong_verdicts(3048, 1, conditions)) == []
+    monkeypatch.setattr(
+        Elections, "led_once", lambda self, epochs, _: np.ones(len(epochs), np.bool_)
+    )
+    assert [found for found, _ in wrong_verdicts(3048, 1, conditions)] == [3048]
 
 
 @pytest.mark.parametrize("seed", [37, 991, 39794])

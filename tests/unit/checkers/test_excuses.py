@@ -302,3 +302,36 @@ def test_what_a_leader_wrote_and_did_not_report_is_in_its_log_when_that_is_loade
     (conflict,) = of(verdict, "two-acks-one-offset")
     assert conflict.judgement == EXCUSED
     assert not [a.id for a in verdict.anomalies if a.judgement in (FORBIDDEN, UNDECIDED)]
+
+
+@pytest.mark.parametrize("named", [0, 2])
+def test_a_producer_may_name_the_first_epoch_of_a_leader_that_led_twice(named: int) -> None:
+    """Leader 1 acknowledged op 1 at offset 1, lost it with its power, and acknowledged op 2 there in epoch 2.
+
+    The producer of op 2 had sent it before, and its metadata may still name epoch 0.
+    """
+    verdict = judged(
+        [
+            append(0, 0, at=1),
+            replace(append(1, 1, at=4), res=9, epoch=0),
+            replace(append(2, 1, at=3), res=40, epoch=named),
+            *final_read(90, 0, 2),
+        ],
+        [
+            state(0, 1, [1], epoch=0),
+            state(20, -1, [], epoch=1),
+            state(25, 1, [1], epoch=2, flagged=True),
+        ],
+        [
+            leads(1, 1, 1, hw=1, epoch=0),
+            leads(5, 1, 2, hw=1, epoch=0),
+            leads(6, 1, 2, hw=2, epoch=0, cause="high-watermark"),
+            replica(15, 1, 2, hw=2, role="offline", cause="down"),
+            replica(22, 1, 1, hw=1, epoch=1, cause="load"),
+            leads(26, 1, 1, hw=1, epoch=2, cause="role"),
+            leads(38, 1, 2, hw=1, epoch=2),
+            leads(39, 1, 2, hw=2, epoch=2, cause="high-watermark"),
+        ],
+    )
+    (conflict,) = of(verdict, "two-acks-one-offset")
+    assert conflict.judgement == EXCUSED
