@@ -397,10 +397,17 @@ class Elections:
         is_torn = lost.is_torn if until is None else lost.is_torn | until.is_torn
         if not is_torn.any():
             return first
-        # Written in one of several epochs: the first and the last of them must give the same result. How such a
-        # record and another one followed each other is not known.
+        # Written in one of several epochs: all of them must give the same result. How such a record and another
+        # one followed each other is not known.
         second = self._decided(lost.written_in(lost.high_epoch, lost.is_torn), until)
         is_certain = first.outcome == second.outcome
+        for epoch, wrote in self.logs.wrote_at(lost.offset):
+            is_between = (lost.low_epoch < epoch) & (epoch < lost.high_epoch)
+            rows = np.flatnonzero(wrote & lost.is_torn & is_between)
+            if len(rows):
+                one = lost.take(rows).written_in(np.full(len(rows), epoch), np.bool_(True))
+                other = self._decided(one, None if until is None else until.take(rows))
+                is_certain[rows] &= other.outcome == first.outcome[rows]
         if until is not None:
             is_certain &= ~is_torn | (first.outcome == EXCUSED)
         outcome = np.where(is_certain, first.outcome, UNDECIDED)

@@ -139,7 +139,7 @@ class Claims(Records):
             read_ns=self.read_ns + from_ns,
         )
 
-    def written_in(self, epoch: I64, rows: Bools) -> "Claims":
+    def written_in(self, epoch: I64, rows: Bools | np.bool_) -> "Claims":
         """Returns the claims with some of them written in certain epochs."""
         return replace(
             self,

@@ -520,6 +520,13 @@ class ReplicaLogs:
             is_hinted[rows] |= hints[rows] == term.epoch
         return np.where(is_hinted, hints, low), np.where(is_hinted, hints, high)
 
+    def wrote_at(self, offsets: I64) -> Iterator[tuple[int, Bools]]:
+        """Yields for the term of each leader its epoch, and at which offsets it wrote."""
+        for term in self.terms:
+            at = np.searchsorted(term.write_end, offsets, side="right")
+            begin = np.append(term.write_begin, OFFSET_MAX)[at]
+            yield term.epoch, begin <= offsets
+
     def writers_of_one(self, offset: int, from_ns: int, to_ns: int) -> list[int]:
         """Returns every epoch in which a leader wrote a record at an offset in a span of time, ascending."""
         return [

@@ -86,6 +86,10 @@ def test_what_a_replica_wrote_unreported_need_not_be_what_a_deposed_leader_estab
     assert list(wrong_verdicts(1823, 1, replace(MANY, mishaps=True))) == []
 
 
+def test_a_record_that_one_of_many_epochs_wrote_has_the_fate_that_all_of_them_give() -> None:
+    assert list(wrong_verdicts(4_001_213, 1, replace(COPIES, mishaps=True))) == []
+
+
 def test_a_leader_may_respond_in_a_later_epoch_than_its_producer_knows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -172,9 +172,18 @@ class NaiveElections:
         if not self.logs.has_all_changes:
             return self._decided(lost, until, (lost.low_epoch, lost.high_epoch))
         first = self._decided(lost, until, lost.written_in(lost.low_epoch))
-        second = self._decided(lost, until, lost.written_in(lost.high_epoch))
+        wrote = [
+            reign.epoch
+            for reign in self.logs.reigns
+            if any(begin <= lost.offset < stop for _, begin, stop in reign.writes)
+        ]
+        epochs = [e for e in wrote if lost.is_torn and lost.low_epoch < e < lost.high_epoch]
+        others = [
+            self._decided(lost, until, lost.written_in(epoch))
+            for epoch in (*epochs, lost.high_epoch)
+        ]
         is_torn = lost.is_torn or (until is not None and until.is_torn)
-        is_certain = first[0] == second[0]
+        is_certain = all(first[0] == other[0] for other in others)
         if until is not None and is_torn and first[0] != EXCUSED:
             is_certain = False
         return (first[0] if is_certain else UNDECIDED), first[1]
