@@ -335,3 +335,30 @@ def test_no_election_is_named_if_a_leader_that_cut_its_log_may_have_lost_the_rec
     lost = replace(claim(5), may_be_removed=np.array([may_be_removed]))
     fates = elections_of(states, heard(logs, states)).fates(lost)
     assert (fates.outcome.tolist(), fates.election.tolist()) == ([outcome], [election])
+
+
+@pytest.mark.parametrize(
+    ("epoch", "until_ns", "error_ns", "expected"),
+    [
+        (0, 29, 0, True),
+        (0, 30, 0, False),
+        (0, 29, 1, False),
+        (1, 99, 0, True),
+        (2, 99, 0, True),
+        # The same leader came to epoch 3 without an election.
+        (3, 99, 0, True),
+        (-1, 99, 0, False),
+    ],
+)
+def test_a_leader_led_once_until_it_was_elected_again(
+    epoch: int, until_ns: int, error_ns: int, expected: bool
+) -> None:
+    states = [state(0, 1, [1, 2], epoch=0), state(20, 2, [1, 2], epoch=1)]
+    states += [state(30, 1, [1, 2], epoch=2), state(40, 1, [1, 2], epoch=3)]
+    found = elections_of(states, clock_error_ns=error_ns)
+    assert found.led_once(np.array([epoch]), np.array([until_ns])).tolist() == [expected]
+
+
+def test_whether_a_leader_led_once_is_not_known_if_elections_are_missing() -> None:
+    states = [state(0, 1, [1, 2], epoch=0), state(20, 2, [1, 2], epoch=3)]
+    assert elections_of(states).led_once(np.array([3]), np.array([30])).tolist() == [False]

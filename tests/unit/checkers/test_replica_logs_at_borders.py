@@ -592,3 +592,10 @@ def test_a_replica_has_what_it_has_when_it_hears_of_its_election_or_of_a_later_o
     # Whether its process ended meanwhile decides, too.
     ended = logs_of(*rows, offline(13, 1, epoch=2), heard)
     assert ended.certainly_has(election, record).tolist() == [True]
+
+
+def test_each_term_says_at_which_offsets_its_leader_wrote() -> None:
+    rows = [leads(1, 1, 2, epoch=0), leads(2, 1, 3, epoch=0), leads(5, 2, 2, epoch=1, cause="role")]
+    rows.append(leads(6, 2, 4, epoch=1))
+    wrote = {epoch: at.tolist() for epoch, at in logs_of(*rows).wrote_at(ints(0, 1, 2, 3, 4))}
+    assert wrote == {0: [True, True, True, False, False], 1: [False, False, True, True, False]}
