@@ -492,8 +492,8 @@ class Experiment:
             template = TEMPLATES[name]
             if template.needs_simulation and not self.environment.is_simulated:
                 raise UsageError(
-                    f"the template {name!r} has faults on messages, which only the simulation can inject; "
-                    "leave it out of nemesis.templates"
+                    f"the template {name!r} draws faults on messages, which are drawn for the simulation only; "
+                    "leave it out of nemesis.templates, or write such faults as [[schedule]] tables"
                 )
             if template.needs_controllers and not system.has_controllers:
                 raise UsageError(

@@ -35,7 +35,8 @@ def make_injector(cluster: Cluster) -> "LocalInjector":
 
 def impossible_faults(found: Sequence[Mapping[str, Mapping[str, Any]]]) -> Mapping[str, str]:
     """Returns why faults cannot be injected on local processes, by fault."""
-    why = f"local processes support only {', '.join(sorted(SUPPORTED_FAULTS))}"
+    supported = sorted({*SUPPORTED_FAULTS, *OF_MESSAGES})
+    why = f"local processes support only {', '.join(supported)}"
     return {
         name: f"{why}; --on docker supports most others"
         for name in FAULTS

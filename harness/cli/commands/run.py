@@ -52,7 +52,9 @@ def add_parser(commands: Subcommands) -> None:
         " invariants came to failing",
     )
     parser.add_argument(
-        "--print-config", action="store_true", help="print the resolved experiment and exit"
+        "--print-config",
+        action="store_true",
+        help="print the experiment with its defaults and exit",
     )
     add_single_run_options(parser)
 

@@ -405,7 +405,7 @@ def test_an_experiment_names_its_templates():
     ("templates", "on", "hint"),
     [
         ('"recoverie"', "simulation", "did you mean 'recovery'"),
-        ('"late-messages"', "local", "only the simulation can inject"),
+        ('"late-messages"', "local", "drawn for the simulation only"),
     ],
 )
 def test_templates_that_are_not_possible_are_refused(templates, on, hint):
