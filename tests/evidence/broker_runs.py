@@ -44,11 +44,10 @@ class BrokerRuns:
             seed, index = divmod(number, len(self.profiles))
             profile, planned = experiments[index]
             wrong, reason = judged_run(planned, seed)
-            is_open = bool(wrong) or (bool(reason) and not reason.endswith(EXPLAINED))
-            if is_open and records_came_back(planned, seed):
-                otherwise, why = judged_run(on_ordered_disk(planned), seed)
-                is_known = not otherwise and (bool(wrong) or not why or why.endswith(EXPLAINED))
-                wrong, reason = ("", KNOWN_FINDING) if is_known else (wrong, reason)
+            if not _is_settled(wrong, reason) and records_came_back(planned, seed):
+                otherwise = judged_run(on_ordered_disk(planned), seed)
+                if _is_settled(*otherwise) or (wrong and not otherwise[0]):
+                    wrong, reason = "", KNOWN_FINDING
             if wrong:
                 cases.wrong.append(f"{profile}, seed {seed}: {wrong}")
             elif reason:
@@ -63,6 +62,11 @@ class BrokerRuns:
         for key, value in self.changes.items():
             data[key] = {**data[key], **value} if isinstance(value, dict) else value
         return experiment_file.from_data(data)
+
+
+def _is_settled(wrong: str, reason: str) -> bool:
+    """Whether a verdict is right, and valid or for a known reason not."""
+    return not wrong and (not reason or reason.endswith(EXPLAINED))
 
 
 def judged_run(planned: Experiment, seed: int) -> tuple[str, str]:

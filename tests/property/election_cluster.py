@@ -147,13 +147,12 @@ class Cluster:
         self.now += self.rng.choice((1, 3, 10))
         return self.now
 
-    def note(self, b: int, cause: str) -> None:
+    def note(self, b: int, cause: str, *, end: int | None = None) -> None:
         r = self.replicas[b]
-        role = "leader" if r.leads else "follower"
+        role = "offline" if cause == "down" else "leader" if r.leads else "follower"
+        end = len(r.log) if end is None else end
         self.rows.append(
-            replica(
-                self.now, b, len(r.log), hw=r.high_watermark, epoch=r.epoch, role=role, cause=cause
-            )
+            replica(self.now, b, end, hw=r.high_watermark, epoch=r.epoch, role=role, cause=cause)
         )
 
     def commit_state(self, *, flagged: bool = False) -> None:
@@ -438,17 +437,7 @@ class Cluster:
         """Ends the process of a leader that has written a record and has not reported that; nothing is lost."""
         r = self.replicas[b]
         self.tick()
-        self.rows.append(
-            replica(
-                self.now,
-                b,
-                end,
-                hw=r.high_watermark,
-                epoch=r.epoch,
-                role="offline",
-                cause="down",
-            )
-        )
+        self.note(b, "down", end=end)
         self.tick()
         r.leads = False
         self.drop_pending(b)

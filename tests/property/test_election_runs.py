@@ -38,6 +38,20 @@ MANY = Conditions(copies_share=MANY_COPIES)
 MISHAPS = Conditions(mishaps=True)
 
 
+def _assert_needed(
+    monkeypatch: pytest.MonkeyPatch,
+    conditions: Conditions,
+    seeds: tuple[int, ...],
+    place: Any,
+    name: str,
+    value: Any,
+) -> None:
+    """Asserts that runs are judged right, and that all of them are judged wrong with something replaced."""
+    assert [found for seed in seeds for found in wrong_verdicts(seed, 1, conditions)] == []
+    monkeypatch.setattr(place, name, value)
+    assert [found for seed in seeds for found, _ in wrong_verdicts(seed, 1, conditions)] == [*seeds]
+
+
 @pytest.mark.parametrize("part", range(4))
 def test_no_loss_is_judged_wrong(part: int) -> None:
     assert list(wrong_verdicts(part * RUNS // 4, RUNS // 4)) == []
@@ -66,20 +80,26 @@ def test_no_loss_is_judged_wrong_whatever_mishaps_there_are(part: int) -> None:
 def test_what_was_read_from_a_deposed_leader_need_not_be_the_copy_that_was_acknowledged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    conditions = replace(MANY, gaps=True)
-    assert list(wrong_verdicts(3_000_416, 1, conditions)) == []
-    monkeypatch.setattr(
-        ClaimReader, "last_epochs", lambda self, values, _: np.full(len(values), ANY_EPOCH)
+    _assert_needed(
+        monkeypatch,
+        replace(MANY, gaps=True),
+        (3_000_416,),
+        ClaimReader,
+        "last_epochs",
+        lambda self, values, _: np.full(len(values), ANY_EPOCH),
     )
-    assert [found for found, _ in wrong_verdicts(3_000_416, 1, conditions)] == [3_000_416]
 
 
 def test_a_leader_may_have_written_more_than_it_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    conditions = replace(MANY, mishaps=True)
-    assert list(wrong_verdicts(2581, 1, conditions)) == []
     nothing = np.empty(0, dtype=np.int64)
-    monkeypatch.setattr(LogRows, "unreported", property(lambda self: (nothing, nothing)))
-    assert [found for found, _ in wrong_verdicts(2581, 1, conditions)] == [2581]
+    _assert_needed(
+        monkeypatch,
+        replace(MANY, mishaps=True),
+        (2581,),
+        LogRows,
+        "unreported",
+        property(lambda self: (nothing, nothing)),
+    )
 
 
 def test_what_a_replica_wrote_unreported_need_not_be_what_a_deposed_leader_established() -> None:
@@ -93,12 +113,14 @@ def test_a_record_that_one_of_many_epochs_wrote_has_the_fate_that_all_of_them_gi
 def test_a_leader_may_respond_in_a_later_epoch_than_its_producer_knows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    conditions = replace(MANY, mishaps=True)
-    assert list(wrong_verdicts(3048, 1, conditions)) == []
-    monkeypatch.setattr(
-        Elections, "led_once", lambda self, epochs, _: np.ones(len(epochs), np.bool_)
+    _assert_needed(
+        monkeypatch,
+        replace(MANY, mishaps=True),
+        (3048,),
+        Elections,
+        "led_once",
+        lambda self, epochs, _: np.ones(len(epochs), np.bool_),
     )
-    assert [found for found, _ in wrong_verdicts(3048, 1, conditions)] == [3048]
 
 
 @pytest.mark.parametrize("seed", [37, 991, 39794])
@@ -119,12 +141,14 @@ def test_a_leader_may_acknowledge_what_a_leader_before_it_wrote() -> None:
 def test_two_copies_may_be_lost_at_one_offset_one_after_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seed = 1762
-    assert list(wrong_verdicts(seed, 1, COPIES)) == []
-    monkeypatch.setattr(
-        ClaimReader, "last_reads", lambda self, values, offsets: np.full(len(values), -1)
+    _assert_needed(
+        monkeypatch,
+        COPIES,
+        (1762,),
+        ClaimReader,
+        "last_reads",
+        lambda self, values, offsets: np.full(len(values), -1),
     )
-    assert [found for found, _ in wrong_verdicts(seed, 1, COPIES)] == [seed]
 
 
 @pytest.mark.parametrize("seed", [11722, 12519])
@@ -266,53 +290,52 @@ def test_the_comparison_notices_a_broken_rule(mutant: str, monkeypatch: pytest.M
 def test_the_comparison_notices_if_a_follower_without_a_log_responds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seed = 9664
-    assert list(wrong_verdicts(seed, 1, GAPS)) == []
-    monkeypatch.setattr(
+    _assert_needed(
+        monkeypatch,
+        GAPS,
+        (9664,),
         ReplicaLogs,
         "may_hide_reader",
         lambda self, from_ns, to_ns: np.zeros(len(from_ns), np.bool_),
     )
-    assert [found for found, _ in wrong_verdicts(seed, 1, GAPS)] == [seed]
 
 
 def test_the_comparison_notices_if_what_was_cut_or_copied_before_a_replica_led_does_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seeds = (1152, 814)
-    assert [found for seed in seeds for found in wrong_verdicts(seed, 1)] == []
-    monkeypatch.setattr(
-        ReplicaLogs, "_count_as_leader", lambda self, rows, election: rows.until(election.at_ns)
+    _assert_needed(
+        monkeypatch,
+        PLAIN,
+        (1152, 814),
+        ReplicaLogs,
+        "_count_as_leader",
+        lambda self, rows, election: rows.until(election.at_ns),
     )
-    assert [found for seed in seeds for found, _ in wrong_verdicts(seed, 1)] == [*seeds]
 
 
 def test_the_comparison_notices_if_a_record_that_ends_early_counts_as_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seed = 231
-    assert list(wrong_verdicts(seed, 1, GAPS)) == []
-    monkeypatch.setattr(RunContext, "record_ends_early", False)
-    assert [found for found, _ in wrong_verdicts(seed, 1, GAPS)] == [seed]
+    _assert_needed(monkeypatch, GAPS, (231,), RunContext, "record_ends_early", False)
 
 
 def test_the_comparison_notices_if_rows_of_an_elected_replica_that_end_early_count_as_complete(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seed = 3652
-    assert list(wrong_verdicts(seed, 1, GAPS)) == []
-    monkeypatch.setattr(Reports, "cover", lambda self, elected: True)
-    assert [found for found, _ in wrong_verdicts(seed, 1, GAPS)] == [seed]
+    _assert_needed(monkeypatch, GAPS, (3652,), Reports, "cover", lambda self, elected: True)
 
 
 def test_the_comparison_notices_if_the_clocks_of_brokers_and_faults_do_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seeds = (33, 543, 2886, 32475)
-    assert [found for seed in seeds for found in wrong_verdicts(seed, 1, SKEW)] == []
-    monkeypatch.setattr(Elections, "_compares_many_clocks", False)
-    found = [found for seed in seeds for found, _ in wrong_verdicts(seed, 1, SKEW)]
-    assert found == [*seeds]
+    _assert_needed(
+        monkeypatch,
+        SKEW,
+        (33, 543, 2886, 32475),
+        Elections,
+        "_compares_many_clocks",
+        False,
+    )
 
 
 def test_the_comparison_notices_if_no_election_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -519,7 +519,7 @@ HAD_3 = leads(4, 2, 3, epoch=1)
 def test_a_leader_may_have_written_what_its_log_has_when_it_is_loaded(
     rows: list[Row], expected: list[int]
 ) -> None:
-    """Whoever was told of the record was told after the log had been loaded, at 9."""
+    """Nobody was told of the record before the log was loaded, at 9."""
     logs = logs_of(APPENDED, replica(0, 2, 0, cause="load"), *rows)
     assert logs.writers_of_one(3, 9, 9) == expected
     assert logs.writers_of_one(4, 0, 99) == expected
