@@ -269,6 +269,16 @@ class Nemesis:
         for fault_id in list(self._active):
             await self.heal(fault_id)
 
+    async def record_effects(self) -> None:
+        """Records the evidence so far of everything in force, which stays in force.
+
+        For a run that ends before its faults are healed: without it, they would count as without effect.
+        """
+        for active in self._active.values():
+            if active.injection is not None and not active.effect.took_effect:
+                active.effect = await active.injection.effect()
+                self._write(active)
+
     async def settle(self) -> None:
         """Heals everything that is in force, then removes whatever is still wrong."""
         await self.heal_all()

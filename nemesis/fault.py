@@ -38,6 +38,8 @@ class Fault:
         params: As the fault table lists them.
         is_drawn: Whether the driver has drawn what the fault leaves open: a partition of any shape then has the
             parameter `groups`, the names of the nodes in each group; without groups it separates no two nodes.
+        optional: Whether the run may be valid although the fault came to nothing: its event did not happen, or its
+            targets meant no node. Faults that a seed draws are optional.
 
     Raises:
         UsageError: A name, a parameter or a number is wrong; the sentence names it and lists what is possible.
@@ -55,6 +57,7 @@ class Fault:
     until_nth: int = 1
     params: Mapping[str, Any] = field(default_factory=dict)
     is_drawn: bool = False
+    optional: bool = False
 
     def __post_init__(self) -> None:
         """Checks names, parameters and numbers."""
@@ -148,6 +151,8 @@ class Fault:
             data |= {"until": self.until, "until_nth": self.until_nth}
         if self.params:
             data["params"] = {key: _plain(value) for key, value in sorted(self.params.items())}
+        if self.optional:
+            data["optional"] = True
         return data
 
 
@@ -158,7 +163,7 @@ def _plain(value: Any) -> Any:
 
 _STRINGS = ("fault", "id", "on", "until")
 _NUMBERS = ("at_ms", "nth", "delay_ms", "for_ms", "until_nth")
-_KEYS = (*_STRINGS, *_NUMBERS, "targets", "params")
+_KEYS = (*_STRINGS, *_NUMBERS, "targets", "params", "optional")
 
 
 def fault_from_json(data: Mapping[str, Any], *, default_id: str) -> Fault:
@@ -180,22 +185,11 @@ def fault_from_json(data: Mapping[str, Any], *, default_id: str) -> Fault:
             raise UsageError(
                 f"scheduled fault {default_id}: {key!r} is empty; write an event, or leave it out"
             )
-    targets = data.get("targets", ())
-    params = data.get("params", {})
-    if not isinstance(targets, list | tuple) or not all(isinstance(t, str) for t in targets):
-        raise UsageError(f"scheduled fault {default_id}: 'targets' must be a list of strings")
-    if not isinstance(params, Mapping):
-        raise UsageError(f"scheduled fault {default_id}: 'params' must be a table")
-    for key in _NUMBERS:
-        value = data.get(key, 1)
-        if value is None and key == "for_ms":
-            continue
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise UsageError(f"scheduled fault {default_id}: {key!r} must be a whole number")
+    _check_types(data, default_id)
     return Fault(
         id=data.get("id", default_id),
         fault=data["fault"],
-        targets=tuple(targets),
+        targets=tuple(data.get("targets", ())),
         at_ms=data.get("at_ms", 0),
         on=data.get("on", ""),
         nth=data.get("nth", 1),
@@ -203,5 +197,24 @@ def fault_from_json(data: Mapping[str, Any], *, default_id: str) -> Fault:
         for_ms=data.get("for_ms"),
         until=data.get("until", ""),
         until_nth=data.get("until_nth", 1),
-        params=dict(params),
+        params=dict(data.get("params", {})),
+        optional=data.get("optional", False),
     )
+
+
+def _check_types(data: Mapping[str, Any], default_id: str) -> None:
+    """Raises UsageError if a value other than a string is of the wrong type."""
+    targets = data.get("targets", ())
+    params = data.get("params", {})
+    if not isinstance(targets, list | tuple) or not all(isinstance(t, str) for t in targets):
+        raise UsageError(f"scheduled fault {default_id}: 'targets' must be a list of strings")
+    if not isinstance(params, Mapping):
+        raise UsageError(f"scheduled fault {default_id}: 'params' must be a table")
+    if not isinstance(data.get("optional", False), bool):
+        raise UsageError(f"scheduled fault {default_id}: 'optional' must be true or false")
+    for key in _NUMBERS:
+        value = data.get(key, 1)
+        if value is None and key == "for_ms":
+            continue
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise UsageError(f"scheduled fault {default_id}: {key!r} must be a whole number")

@@ -18,8 +18,11 @@ DIRECTIONS = ("both", "one-way")
 PLACES = ("receiver", "sender")
 IO_OPERATIONS = ("fsync", "all")
 ELECTIONS = ("preferred", "unclean")
-REFUSALS = ("UNKNOWN_SERVER_ERROR", "NOT_CONTROLLER", "REQUEST_TIMED_OUT")
-"""Errors with which any server may refuse a request unprocessed; none of them is a statement about the request."""
+REFUSALS = (
+    *("UNKNOWN_SERVER_ERROR", "NOT_CONTROLLER", "REQUEST_TIMED_OUT"),
+    *("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"),
+)
+"""Errors with which a server may refuse a request unprocessed; none of them is a statement about the request."""
 BROKER_ID_MAX = 10
 LOG_DIRS_MAX = 4
 LEVEL_MAX = 2**15 - 1
@@ -232,7 +235,8 @@ def check_params(
     """
     for name, value in params.items():
         if name not in known:
-            raise UsageError(unknown_name(f"parameter of fault {fault!r}", name, known))
+            sentence = unknown_name(f"parameter of fault {fault!r}", name, known)
+            raise UsageError(f"fault {fault_id}: {sentence}")
         if not known[name].is_legal(value):
             raise UsageError(f"fault {fault_id}: {name} must be {known[name].legal}, not {value!r}")
     for name, parameter in known.items():
@@ -244,7 +248,8 @@ def check_params(
         choices = known[name].choices
         for word in value if isinstance(value, list | tuple) else (value,):
             if choices and word not in choices:
-                raise UsageError(unknown_name(known[name].kind, word, choices))
+                sentence = unknown_name(known[name].kind, word, choices)
+                raise UsageError(f"fault {fault_id}: {sentence}")
     if "topic" in params and "broker" in params:
         raise UsageError(
             f"fault {fault_id}: a setting is that of a topic or of a broker, not of both"

@@ -129,7 +129,7 @@ def random_schedule(
         log_dirs: How many log directories a broker has.
 
     Returns:
-        Faults in order of `at_ms`. Every fault that needs healing has `for_ms`.
+        Faults in order of `at_ms`, all of them optional. Every fault that needs healing has `for_ms`.
     """
     chosen = [family for family in families if stream.random() < 0.6]
     if families and not chosen:
@@ -160,7 +160,8 @@ def random_schedule(
         at_ms = max(last_ms, alone_until_ms) + draw.mean(rhythm.gap_ms)
     faults.sort(key=lambda fault: fault.at_ms)
     return tuple(
-        replace(fault, id=f"f{index}") for index, fault in enumerate(faults[:FAULT_COUNT_MAX])
+        replace(fault, id=f"f{index}", optional=True)
+        for index, fault in enumerate(faults[:FAULT_COUNT_MAX])
     )
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from checkers.anomalies import ANOMALIES, LEVELS
 from checkers.kernels.history import INF_NS, is_word
+from checkers.kernels.idle_faults import why_all_idle, without_effect
 from checkers.kernels.left_out import NOTHING, LeftOut
 from checkers.kernels.levels import levels_of
 from checkers.kernels.measures import was_in_force
@@ -342,7 +343,9 @@ def compose(
     unknown += [reason for judgement in judgements for reason in judgement.unknown_reasons]
     unknown += _vacuous(judgements, faults, acked_during, context)
     families = fault_families(faults, context)
-    unknown += [never_took_effect(name) for name, took in families.items() if not took]
+    unknown += [
+        without_effect(name, _harmful(faults)) for name, took in families.items() if not took
+    ]
     if context.final_phase_complete:
         # The final phase reads every partition of the workload.
         unknown += [
@@ -459,11 +462,14 @@ def _joined(windows: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def required_faults(faults: pa.Table) -> tuple[str, ...]:
-    """Returns the names of the faults that must take effect: they had targets, or could not be injected."""
-    return tuple(
-        sorted({row["fault"] for row in _harmful(faults) if row["resolved"] or row["failed"]})
-    )
+def required_faults(faults: pa.Table, context: RunContext) -> tuple[str, ...]:
+    """Returns the names of the faults that must take effect.
+
+    They had targets or could not be injected. If the run came to its planned end, so must those that it declares.
+    """
+    tried = {row["fault"] for row in _harmful(faults) if row["resolved"] or row["failed"]}
+    declared = context.enabled_faults if context.final_phase_complete else None
+    return tuple(sorted(tried.union(declared or ())))
 
 
 def _vacuous(
@@ -484,7 +490,11 @@ def _vacuous(
         reasons.append("the run names no checker of what clients saw, so nothing of it was judged")
     if not context.final_phase_complete:
         reasons.append("the final phase did not end as planned")
-    if _harmful(faults) and acked_during < context.acked_during_faults_min:
+    if _harmful(faults) and not _windows(faults):
+        reasons.append(
+            f"no fault was in force ({why_all_idle(_harmful(faults))}), as is needed {_TESTED_NOTHING}"
+        )
+    elif _harmful(faults) and acked_during < context.acked_during_faults_min:
         reasons.append(
             f"only {acked_during} appends and commits were acknowledged while a fault was in force; at least"
             f" {context.acked_during_faults_min} are needed {_TESTED_NOTHING}"
@@ -494,10 +504,11 @@ def _vacuous(
 
 def fault_families(faults: pa.Table, context: RunContext) -> dict[str, bool]:
     """Returns whether each fault took effect that had to, by name."""
-    required = required_faults(faults) if context.enabled_faults is None else context.enabled_faults
     healing = {row["fault"] for row in faults.to_pylist() if row["heals"]}
     effective = {row["fault"] for row in _harmful(faults) if row["took_effect"]}
-    return {name: name in effective for name in required if name not in healing}
+    return {
+        name: name in effective for name in required_faults(faults, context) if name not in healing
+    }
 
 
 _OF_SERVERS = frozenset({"measures", "progress", "replicas"})
@@ -509,11 +520,6 @@ _TESTED_NOTHING = "for the faults to have tested anything"
 def has_tested_nothing(reason: str) -> bool:
     """Returns whether a reason states that clients achieved too little while faults were in force."""
     return reason.endswith(_TESTED_NOTHING)
-
-
-def never_took_effect(name: str) -> str:
-    """Returns the reason of a run whose enabled fault had no effect."""
-    return f"the fault {name!r} never took effect"
 
 
 def _coverage(

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkers.kernels.compose import has_tested_nothing, never_took_effect
+from checkers.kernels.compose import has_tested_nothing
+from checkers.kernels.idle_faults import never_took_effect
 from harness.contracts.metadata import PartitionState
 from harness.contracts.verdict import Validity, Verdict
 from harness.history.op import OpKind
@@ -32,9 +33,13 @@ def row_of_effects(experiment: Experiment, verdict: Verdict) -> dict[str, Any]:
         reason, or if it is not unknown.
     """
     families: dict[str, bool] = verdict.coverage["fault_families"]
-    without_effect = {never_took_effect(name) for name, took in families.items() if not took}
+    without_effect = tuple(never_took_effect(name) for name, took in families.items() if not took)
     nothing = {reason for reason in verdict.reasons if has_tested_nothing(reason)}
-    others = [reason for reason in verdict.reasons if reason not in without_effect | nothing]
+    others = [
+        reason
+        for reason in verdict.reasons
+        if reason not in nothing and not reason.startswith(without_effect)
+    ]
     is_unknown = verdict.validity is Validity.UNKNOWN
     return {
         "fault_families": _as_enabled(experiment, families),

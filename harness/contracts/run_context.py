@@ -35,8 +35,8 @@ class RunContext:
         profile: Feature profile of the system under test.
         elr_on, min_isr, replication_factor, unclean_election_enabled: What the configuration promises.
         checkers: Names of the checkers that the workload needs.
-        enabled_faults: Names of the faults that must take effect at least once; None means every fault in the
-            `faults` table that had targets or could not be injected.
+        enabled_faults: Names of the faults that must take effect at least once, beside every fault in the `faults`
+            table that had targets or could not be injected; None for no others.
         final_phase_complete: Whether the final phase (heal, settle, read everything) ended as planned.
         acked_during_faults_min: How many appends must have been acknowledged while a fault was in force. Scripted
             schedules that make a partition unavailable on purpose set it to 0.

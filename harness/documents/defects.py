@@ -20,9 +20,9 @@ A defect is a bug of a replicated log that the reference system can have on purp
 choose its profile. `laststand defects run B-18` runs the schedule of a defect with the defect off and on, and
 compares what is found with this page; without an identifier it runs all. So do the tests that are named below.
 `laststand defects search` looks for each defect with random faults instead, and counts the runs until the
-invariant monitor and until clients show it. Defects of groups and of transactions are searched for with the
-workloads `consumer-group` and `transactions`. With `--guided` half of the runs are mutations of runs that reached
-something new.
+invariant monitor and until clients show it, by what they see or by a partition that stays stuck. Defects of groups
+and of transactions are searched for with the workloads `consumer-group` and `transactions`. With `--guided` half
+of the runs are mutations of runs that reached something new.
 
 *Origin* is the KIP or the KAFKA ticket that describes the bug; "plausible" means that it follows from the rule and
 is not known to have existed. *Profile* is the setting in which the defect does its harm. *Invariants*

@@ -1,6 +1,7 @@
 """The text of docs/faults.md, from the fault table `nemesis.faults`."""
 
 from collections.abc import Iterable
+from textwrap import fill
 
 from harness.runs.without_effect import OF_TRANSACTIONS
 from nemesis.faults import FAULTS, FaultType, Group
@@ -9,6 +10,10 @@ from nemesis.schedule import FAMILIES, LOG_DIR, RARE
 from nemesis.targets import ROLES
 from nemesis.templates import TEMPLATES
 from nemesis.trigger import EVENTS
+from system_under_test.whole_refusals import WHOLLY_REFUSABLE
+
+_REFUSABLE = "REFUSABLE"
+"""Where a text names the requests that can be refused."""
 
 _INTRODUCTION = """\
 # Faults
@@ -26,9 +31,15 @@ begins at `at_ms` (0 by default), whatever the order in the file, or at an event
     for_ms = 2500
     params = { ms = 100, jitter_ms = 20 }
 
-Every fault reports whether it took effect, with evidence. A run in which an enabled fault never took effect is
-not called valid. A fault without nodes, because its targets were down or already had an exclusive fault, is
-reported and does not count. A fault that could not be injected counts as one that never took effect.
+Every fault reports whether it took effect, with evidence. A run is unknown, not valid, in these cases:
+
+* None of its faults was in force, or a seed drew no fault although families are enabled.
+* Of a kind of fault that was injected, or could not be injected, no fault took effect.
+* A kind of fault that you wrote into the schedule never took effect: its event did not happen, its targets were
+  down or already had an exclusive fault, or no message met it. `optional = true` exempts a fault from this, as
+  those that a seed draws are exempt. Then the run may be valid; its summary and its page still name the fault and
+  the reason.
+
 `laststand doctor --on docker` and `--on ssh` list which faults an environment supports, and how.
 
 In the tables, a parameter in bold is needed, and a value in parentheses is the default.
@@ -140,7 +151,10 @@ stay within what TCP can do:
 * `reorder_messages`: It waits until a message on another connection between the same nodes has arrived, `ms` at
   most. Messages of one connection are never reordered.
 * `refuse_messages`: The server responds to the request in its turn, with an error, without processing it. Only
-  requests can be refused whose response has an error of the whole; other ones are refused before the run.
+  requests can be refused whose response has an error of the whole; other ones are refused before the run. Nodes of
+  the reference system refuse these:
+REFUSABLE.
+  The proxies of Apache Kafka refuse these and a few others; the error about a wrong name lists them.
 
 A fault on messages that met none affected no node; it is reported and does not count.
 """,
@@ -195,11 +209,16 @@ def document() -> str:
             parts.append(f"\n{before}")
         parts.append("\n" + _table(row for row in FAULTS.values() if row.group is group))
         if after:
-            parts.append(f"\n{after}")
+            parts.append(f"\n{after.replace(_REFUSABLE, _refusable())}")
     parts.append(_triggers())
     parts.append(_TRAITS)
     parts.append(_random())
     return "".join(parts)
+
+
+def _refusable() -> str:
+    names = ", ".join(f"`{name.removesuffix('Request')}`" for name in WHOLLY_REFUSABLE)
+    return fill(names, 115, initial_indent="  ", subsequent_indent="  ")
 
 
 def _triggers() -> str:

@@ -4,6 +4,7 @@ The first row of `run_facts` goes into the history before anything else happens:
 record that shows it. The second row records how the run ended.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from harness.contracts.run_context import RunContext, context_to_row
@@ -12,6 +13,7 @@ from harness.contracts.workload import HasCheckers, LeavesTransactionsOpen
 from harness.history.writer import HistoryWriter
 from harness.runs.experiment import Experiment
 from harness.systems.properties import is_compacted
+from nemesis.fault import Fault
 
 HARNESS_DIED = "the harness died before the run was over"
 STUCK_TIMEOUTS = 10
@@ -36,8 +38,13 @@ def checkers_of(experiment: Experiment) -> tuple[str, ...]:
     return (*experiment.workload_type.checkers, *more)
 
 
-def promised_context(experiment: Experiment) -> RunContext:
-    """Returns what an experiment declares, for a run that has not ended."""
+def promised_context(experiment: Experiment, schedule: Sequence[Fault] | None = None) -> RunContext:
+    """Returns what an experiment declares, for a run that has not ended.
+
+    Args:
+        experiment: What is run.
+        schedule: Its faults; without them, those that the experiment lists.
+    """
     promises = promises_of(experiment)
     topic = experiment.topic
     return RunContext(
@@ -47,6 +54,7 @@ def promised_context(experiment: Experiment) -> RunContext:
         replication_factor=topic.replication_factor,
         unclean_election_enabled=experiment.cluster.unclean_leader_election,
         checkers=checkers_of(experiment),
+        enabled_faults=_enabled_faults(experiment, schedule),
         # A script makes a partition unavailable on purpose, and an unreplicated one is down with its only replica.
         acked_during_faults_min=0 if experiment.scenario or topic.replication_factor == 1 else 1,
         recovery_max_ms=experiment.recovery_max_ms,
@@ -55,6 +63,18 @@ def promised_context(experiment: Experiment) -> RunContext:
         final_phase_complete=False,
         incomplete_reason=HARNESS_DIED,
     )
+
+
+def _enabled_faults(
+    experiment: Experiment, schedule: Sequence[Fault] | None
+) -> tuple[str, ...] | None:
+    """Returns what must take effect: what the user wrote, or what is drawn if a seed draws nothing of it."""
+    nemesis = experiment.nemesis
+    if schedule is not None and not schedule and not experiment.scenario:
+        return (*nemesis.faults, *nemesis.templates) or None
+    faults = experiment.schedule if schedule is None else schedule
+    needed = {one.fault for one in faults if not one.optional and not one.type.is_repair}
+    return tuple(sorted(needed)) or None
 
 
 def _stuck_after_ms(experiment: Experiment) -> int:
@@ -84,15 +104,18 @@ def without_end(context: RunContext) -> RunContext:
     return replace(context, final_phase_complete=False, incomplete_reason=HARNESS_DIED)
 
 
-def record_promises(history: HistoryWriter, experiment: Experiment) -> None:
-    """Records what a run promises; the first thing that its history holds."""
-    history.add("run_facts", context_to_row(promised_context(experiment)))
+def record_promises(
+    history: HistoryWriter, experiment: Experiment, schedule: Sequence[Fault]
+) -> None:
+    """Records what a run with some faults promises; the first thing that its history holds."""
+    history.add("run_facts", context_to_row(promised_context(experiment, schedule)))
     history.flush()
 
 
 def record_end(
     history: HistoryWriter,
     experiment: Experiment,
+    schedule: Sequence[Fault],
     *,
     final_phase_complete: bool,
     incomplete_reason: str,
@@ -104,13 +127,14 @@ def record_end(
     Args:
         history: The run's history.
         experiment: What was run.
+        schedule: Its faults.
         final_phase_complete: Whether the final phase ended as planned.
         incomplete_reason: Why the run ended early; empty if it did not.
         healed_ns: When everything had been healed and started; None if never.
         ended_ns: When the run ended; None if it was not observed until then.
     """
     context = replace(
-        promised_context(experiment),
+        promised_context(experiment, schedule),
         final_phase_complete=final_phase_complete,
         incomplete_reason=incomplete_reason,
         healed_ns=healed_ns,

@@ -295,7 +295,7 @@ class _RealRun:
     async def run(self) -> RunResult:
         """Runs all phases, ends everything, and returns the result."""
         result = self.result
-        record_promises(self.history, self.experiment)
+        record_promises(self.history, self.experiment, result.schedule)
         has_ended = False
         unread: list[str] = []
         try:
@@ -321,6 +321,7 @@ class _RealRun:
                 record_end(
                     self.history,
                     self.experiment,
+                    result.schedule,
                     final_phase_complete=result.final_phase_complete,
                     incomplete_reason=result.stuck or self.phases.cut_short,
                     healed_ns=self.phases.healed_ns,

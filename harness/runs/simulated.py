@@ -212,7 +212,7 @@ class SimulatedRun:
             play: Drives the world instead of the phases; for tests.
         """
         result = self.result
-        record_promises(self.history, self.experiment)
+        record_promises(self.history, self.experiment, result.schedule)
         try:
             (play or self._phases)()
         except ScenarioStuck as stuck:
@@ -223,6 +223,8 @@ class SimulatedRun:
             # What the system under test did wrong is a finding; the world keeps it among its failures.
             if not any(failure.error is error for failure in self.world.failures):
                 raise
+        if not result.final_phase_complete:
+            self._record_effects()
         for failure in self.world.failures:
             self.history.add("violations", violation_of(failure).to_row())
         record_logs(
@@ -234,6 +236,7 @@ class SimulatedRun:
         record_end(
             self.history,
             self.experiment,
+            result.schedule,
             final_phase_complete=result.final_phase_complete,
             incomplete_reason=result.stuck or self.phases.cut_short,
             healed_ns=self.phases.healed_ns,
@@ -256,6 +259,16 @@ class SimulatedRun:
         if result.tables["group_events"].num_rows:
             result.counters |= group_counters(result.tables)
         return result
+
+    def _record_effects(self) -> None:
+        """Records what the faults in force have done, in a world that has ended."""
+        recording = self.nemesis.record_effects()
+        try:
+            recording.send(None)
+        except StopIteration:
+            return
+        recording.close()
+        raise AssertionError("evidence in the simulation is read at once")
 
     def progress(self, phase: str, fraction: float) -> None:
         """Reports progress to the caller, outside of the world."""

@@ -4,7 +4,9 @@ from pathlib import Path
 
 from rich.console import RenderableType
 
+from checkers.kernels.idle_faults import why_all_idle
 from results.layout import RunFiles
+from results.report.fault_words import is_repair
 from results.report.run import RunData, levels_text, seconds
 from results.report.story import find_losses, place_name
 from results.tables import line, table, word
@@ -35,6 +37,7 @@ def terminal_summary(run_dir: Path, *, replay: str = "", explain: str = "") -> l
         ("trace hash", run.fact("trace_hash", run.fact("trace", "none"))),
         ("unexcused lost records", str(lost)),
         *([("levels", levels_text(run))] if levels_text(run) else []),
+        *_fault_facts(run),
     ]
     if stopped := run.fact("stopped_early", ""):
         facts.append(("stopped early", stopped))
@@ -49,6 +52,19 @@ def terminal_summary(run_dir: Path, *, replay: str = "", explain: str = "") -> l
         *_loss_parts(run),
         *_next_steps(run, run_dir, replay, explain),
     ]
+
+
+def _fault_facts(run: RunData) -> list[tuple[str, str]]:
+    """Returns how many faults took effect, and why some did not; a run that is valid says so, too."""
+    harmful = [row for row in run.tables["faults"].to_pylist() if not is_repair(row["fault"])]
+    if not harmful:
+        return []
+    idle = [row for row in harmful if not row["took_effect"]]
+    took = len(harmful) - len(idle)
+    facts = [("faults", f"{len(harmful)}, {took} of them took effect")]
+    if idle:
+        facts.append(("without effect", why_all_idle(idle)))
+    return facts
 
 
 def verdict_lines(validity: str, reasons: list[str]) -> list[RenderableType]:

@@ -4,38 +4,25 @@ A frame is a size and that many bytes. A request begins with API key, version, c
 every version of the header that is in use; a response begins with the correlation id.
 """
 
-import dataclasses
-import datetime
 import io
 import struct
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple
 
 from kio.index import KioIndexError, load_response_schema
-from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_writer
 from kio.static.constants import EntityType
-from kio.static.primitive import i32, i32Timedelta
+from kio.static.primitive import i32
 
+from system_under_test.protocol.empty_responses import can_refuse, empty_response
 from system_under_test.protocol.skim import LengthError, read_uvarint, skip_tags
 
 _HEADER = struct.Struct(">hhih")
 _SIZE = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
 _PRODUCE_KEY, _PRODUCE_WITH_TRANSACTION, _PRODUCE_FLEXIBLE = 0, 3, 9
-_EMPTY: Mapping[str, Any] = {
-    "bool": False,
-    "error_code": ErrorCode.none,
-    "timedelta_i32": i32Timedelta(datetime.timedelta()),
-    "string": "",
-    "bytes": b"",
-    "uuid": None,
-    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint16"), 0),
-}
-"""What a field holds that nobody reads, by its type."""
-
 API_NAMES: Mapping[int, str] = {
     key: "".join(word.capitalize() for word in name.split("_")) for key, name in api_key_map.items()
 }
@@ -114,44 +101,13 @@ def refusal(head: RequestHead, error_code: int) -> bytes | None:
         schema: Any = load_response_schema(head.key, head.version)
     except KioIndexError:
         return None
-    if not _can_refuse(schema):
+    if not can_refuse(schema):
         return None
     buffer = io.BytesIO()
     header: Any = schema.__header_schema__
     entity_writer(header)(buffer, header(correlation_id=i32(head.correlation_id)))
-    entity_writer(schema)(buffer, _empty(schema, error_code))
+    entity_writer(schema)(buffer, empty_response(schema, error_code))
     return buffer.getvalue()
-
-
-def _can_refuse(schema: Any) -> bool:
-    fields = dataclasses.fields(schema)
-    return "error_code" in {one.name for one in fields} and all(
-        _empty_values(schema, one) for one in fields
-    )
-
-
-def _empty(schema: Any, error_code: int) -> Any:
-    """Returns a response without content."""
-    values = {one.name: _empty_values(schema, one)[0] for one in dataclasses.fields(schema)}
-    return schema(**{**values, "error_code": ErrorCode(error_code)})
-
-
-def _empty_values(schema: Any, field: "dataclasses.Field[Any]") -> tuple[Any, ...]:
-    """Returns the content of a field that nobody reads; no content if none is known."""
-    if field.default is not dataclasses.MISSING:
-        return (field.default,)
-    kind = _kinds(schema)[field.name]
-    if type(None) in get_args(kind):
-        return (None,)
-    if get_origin(kind) is tuple:
-        return ((),)
-    name = field.metadata.get("kafka_type", "")
-    return (_EMPTY[name],) if name in _EMPTY else ()
-
-
-@cache
-def _kinds(schema: Any) -> Mapping[str, Any]:
-    return get_type_hints(schema)
 
 
 @cache
@@ -161,6 +117,6 @@ def refusable_apis() -> tuple[str, ...]:
     for key, name in sorted(api_key_map.items()):
         versions = [v for v, kinds in schema_name_map[name].items() if EntityType.response in kinds]
         schema: Any = load_response_schema(key, max(versions))
-        if _can_refuse(schema):
+        if can_refuse(schema):
             found.append(API_NAMES[key])
     return tuple(sorted(found))

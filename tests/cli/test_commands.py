@@ -423,7 +423,7 @@ def test_reproduce_all_writes_a_page_of_all_variants(
     words = ("reproduce", "kafka-bug", "--all", "--no-spark", "--results", tmp_path)
     outcome = call(capsys, *words, "--profile", "kafka-4.1", "--seed", 3)
     assert outcome.code == 0
-    assert "8 of 8 outcomes as predicted" in outcome.out
+    assert "9 of 9 outcomes as predicted" in outcome.out
     page = (tmp_path / "kafka-bug.html").read_text()
     assert "laststand reproduce kafka-bug --all --seed 3 --profile kafka-4.1" in page
     stored = json.loads((tmp_path / "kafka-bug.json").read_text())

@@ -22,6 +22,8 @@ profile                 kafka-3.9
 world                   simulation
 trace hash              9f3c5b20a7c1d4e8
 unexcused lost records  5
+faults                  4, 3 of them took effect
+without effect          f2 pause: no evidence shows an effect
 
 anomaly           breaks      where  count  judgement
 ─────────────────────────────────────────────────────────

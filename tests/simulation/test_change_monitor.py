@@ -1,5 +1,6 @@
 """What is wrong for a moment only: found at the change, and not by comparing replicas now and then."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from harness.environments.simulated.cluster import SimulatedCluster
 from harness.history.writer import HistoryWriter
 from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
+from harness.runs.judge import judge_record
 from harness.runs.resolved import resolve
 from harness.runs.result import RunResult
 from harness.runs.simulated import SimulatedRun, simulate
@@ -139,3 +141,18 @@ def test_a_correct_system_breaks_nothing_and_is_not_disturbed(
     assert watched.monitor.changes.served_count > 50
     without_changes(monkeypatch)
     assert run().trace_hash == result.trace_hash
+
+
+@pytest.mark.usefixtures("too_early")
+def test_a_run_that_a_violation_ends_records_what_its_faults_had_done_until_then() -> None:
+    slow = Fault(id="f1", fault="delay", targets=("b3",), params={"ms": 40}, for_ms=60_000)
+    never = Fault(id="f2", fault="kill", targets=("b1",), on="mark:became-leader at c11")
+    found = simulate(Experiment(duration_ms=60_000, schedule=(slow, never)), 1)
+    (violation,) = found.tables["violations"].to_pylist()
+    (row,) = found.tables["faults"].to_pylist()
+    assert row["took_effect"], row
+    assert row["healed_ns"] is None, "it was in force at the end"
+    assert json.loads(row["evidence"])["packets_delayed"] > 0
+    verdict = judge_record(found.tables, Experiment())
+    assert not any("never took effect" in reason for reason in verdict.reasons)
+    assert violation["sentence"] in " ".join(verdict.reasons)

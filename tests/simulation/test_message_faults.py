@@ -187,7 +187,8 @@ def test_a_refused_request_gets_an_error_and_is_not_processed() -> None:
 
 @pytest.mark.parametrize("error", ["UNKNOWN_SERVER_ERROR", "REQUEST_TIMED_OUT"])
 def test_followers_and_brokers_survive_refusals(error: str) -> None:
-    for messages in ("Fetch from follower to leader", "Fetch to controller", "BrokerHeartbeat"):
+    fetches = ("Fetch from follower to leader", "Fetch to controller")
+    for messages in (*fetches, "BrokerHeartbeat", "BrokerRegistration"):
         played = Played("refuse_messages", messages, f'count = 5, error = "{error}",')
         assert played.row["took_effect"]
 
@@ -220,7 +221,7 @@ def test_messages_between_other_roles_are_left_alone(
         ("hold_messages", "AlterPartitions", "did you mean 'AlterPartition'"),
         ("hold_messages", "Fetch from b9", "no node or role is called 'b9'"),
         ("duplicate_messages", "FetchResponse", "is about requests"),
-        ("refuse_messages", "Vote", "cannot be refused as a whole"),
+        ("refuse_messages", "Produce", "cannot be refused as a whole"),
     ],
 )
 def test_messages_that_do_not_exist_are_refused_before_the_run(

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,11 @@ def load_source(directory: Path, run: str, *, signature: str = "") -> Source:
         )
     finding = _chosen(directory, run, experiment, signature)
     simulated = _simulated(experiment, run)
-    schedule = sorted(experiment.schedule, key=lambda fault: fault.at_ms)
+    # What is left at the end is needed, so none of it is optional.
+    schedule = [
+        replace(fault, optional=False)
+        for fault in sorted(experiment.schedule, key=lambda fault: fault.at_ms)
+    ]
     wanted = identity({**finding.parts, "system": simulated.system})
     return Source(
         run=run,

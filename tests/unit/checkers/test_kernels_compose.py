@@ -1,7 +1,9 @@
 """The composition: what makes a run unknown, and that it never fails on a history that can be read."""
 
+import json
 import random
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -47,6 +49,13 @@ def test_an_empty_run_is_unknown(checkers: tuple[str, ...]) -> None:
     assert verdict.reasons == ("no append was acknowledged in the whole run",)
 
 
+def idle(fault_id: str, name: str) -> dict[str, Any]:
+    """Returns a fault whose event did not happen."""
+    evidence = json.dumps({"not_started": "the event 'election' did not happen"})
+    row = fault(50, name, [], healed=50, took_effect=False)
+    return row | {"fault_id": fault_id, "evidence": evidence}
+
+
 UNKNOWN = {
     "nothing acknowledged during the fault": (
         [fault(30, "cut", ["b1"], healed=40)],
@@ -62,6 +71,16 @@ UNKNOWN = {
         [],
         RunContext(enabled_faults=("pause",)),
         "'pause' never took effect",
+    ),
+    "an enabled fault did not begin": (
+        [fault(5, "cut", ["b1"], healed=40), idle("f2", "pause")],
+        RunContext(enabled_faults=("cut", "pause")),
+        "the fault 'pause' never took effect (f2 pause: the event 'election' did not happen)",
+    ),
+    "no fault began": (
+        [idle("f1", "pause"), idle("f2", "kill")],
+        RunContext(acked_during_faults_min=0),
+        "no fault was in force (f1 pause: the event 'election' did not happen; f2 kill: the event",
     ),
     "the final phase was cut short": (
         [],
@@ -90,6 +109,11 @@ def test_effective_faults_during_acknowledged_appends_leave_the_run_valid() -> N
     assert verdict.validity == Validity.VALID
     assert verdict.coverage["acked_during_faults"] == 2
     assert verdict.coverage["faults_with_effect"] == 1
+
+
+def test_a_fault_that_did_not_begin_leaves_the_run_valid_unless_it_is_declared() -> None:
+    faults = [fault(5, "cut", ["b1"], healed=40), idle("f2", "pause")]
+    assert judge_run(run(CALLS, faults=faults), RunContext()).validity == Validity.VALID
 
 
 def test_a_scripted_schedule_may_declare_that_nothing_is_acknowledged_during_its_faults() -> None:

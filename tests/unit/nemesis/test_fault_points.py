@@ -271,7 +271,7 @@ def test_an_event_that_cannot_be_observed_is_refused(
         (messages("hold_messages", "Fetsch"), "fault f: .*did you mean 'Fetch'"),
         (messages("duplicate_messages", "FetchResponse"), "name the API alone"),
         (
-            messages("refuse_messages", "Vote", error="NOT_CONTROLLER"),
+            messages("refuse_messages", "Produce", error="NOT_CONTROLLER"),
             "cannot be refused as a whole",
         ),
     ],

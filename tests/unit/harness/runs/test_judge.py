@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from random import Random
 from typing import Any
 
@@ -20,7 +20,7 @@ from harness.contracts.run_context import (
 )
 from harness.history.schema import FAULTS, RUN_FACTS
 from harness.history.writer import HistoryWriter
-from harness.runs.experiment import ClusterConfig, Experiment, TopicConfig
+from harness.runs.experiment import ClusterConfig, Experiment, NemesisConfig, TopicConfig
 from harness.runs.promises import CLEANUP_INTERVAL, promised_context, record_end, record_promises
 from nemesis.driver import Nemesis, cut_short
 from nemesis.fault import Fault
@@ -74,7 +74,11 @@ def test_a_fault_must_take_effect_if_it_had_targets_or_could_not_be_injected(
     asyncio.run(nemesis.inject(fault))
     (row,) = rows
     table = pa.Table.from_pylist([dict(zip(FAULTS.names, row, strict=True))], schema=FAULTS)
-    assert required_faults(table) == enabled
+    assert required_faults(table, RunContext()) == enabled
+    written = RunContext(enabled_faults=("io_error",))
+    assert required_faults(table, written) == ("io_error",), "the user wrote it"
+    early = replace(written, final_phase_complete=False)
+    assert required_faults(table, early) == enabled, "the run ended before its end"
     assert table.column("broken_disk").to_pylist() == [True]
     assert json.loads(row[9]) == evidence
 
@@ -118,6 +122,17 @@ def test_the_facts_of_a_run_are_its_context_column_by_column() -> None:
     assert context_from_facts(RUN_FACTS.empty_table()) is None
 
 
+def test_without_any_fault_that_was_drawn_what_is_enabled_must_take_effect() -> None:
+    drawing = Experiment(nemesis=NemesisConfig(faults=("cut", "power")))
+    assert promised_context(drawing, ()).enabled_faults == ("cut", "power")
+    assert promised_context(drawing).enabled_faults is None, "it is not known what is drawn"
+    drawn = Fault(id="f1", fault="cut", targets=("b1", "b2"), optional=True)
+    assert promised_context(drawing, (drawn,)).enabled_faults is None
+    assert promised_context(Experiment(), ()).enabled_faults is None
+    written = Experiment(schedule=(replace(drawn, optional=False),))
+    assert promised_context(written).enabled_faults == ("cut",)
+
+
 def test_a_run_records_its_promises_first_and_its_end_last() -> None:
     experiment = Experiment(
         profile="kafka-4.0",
@@ -127,12 +142,18 @@ def test_a_run_records_its_promises_first_and_its_end_last() -> None:
         workload_name="consumer-group",
         workload=ConsumerGroupConfig(),
     )
+    schedule = (
+        Fault(id="f1", fault="kill", targets=("b1",)),
+        Fault(id="f2", fault="pause", targets=("b1",), optional=True),
+        Fault(id="f3", fault="heal"),
+    )
     killed, ended = HistoryWriter(None), HistoryWriter(None)
     for history in (killed, ended):
-        record_promises(history, experiment)
+        record_promises(history, experiment, schedule)
     record_end(
         ended,
         experiment,
+        schedule,
         final_phase_complete=True,
         incomplete_reason="",
         healed_ns=40,
@@ -153,6 +174,7 @@ def test_a_run_records_its_promises_first_and_its_end_last() -> None:
             "progress",
             "consumer-group",
         ),
+        enabled_faults=("kill",),
         final_phase_complete=False,
         incomplete_reason="the harness died before the run was over",
         stuck_after_ms=30_000,

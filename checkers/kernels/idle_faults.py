@@ -1,0 +1,54 @@
+"""Why faults took no effect, in words, for the reason of a run that lacks a fault that it needs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+NAMED_MAX = 3
+"""Faults without effect that a sentence names."""
+
+
+def never_took_effect(name: str) -> str:
+    """Returns how the reason of a run begins whose enabled fault had no effect."""
+    return f"the fault {name!r} never took effect"
+
+
+def without_effect(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the reason of a run in which none of the faults of one name took effect.
+
+    Args:
+        name: Of the faults, for example "cut".
+        rows: Of the table of faults, those of other names too.
+    """
+    own = [row for row in rows if row["fault"] == name]
+    return f"{never_took_effect(name)} ({why_all_idle(own) or 'none was injected'})"
+
+
+def why_all_idle(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns why several faults took no effect, as a part of a sentence; empty if there are none."""
+    named = [f"{row['fault_id']} {row['fault']}: {why_idle(row)}" for row in rows[:NAMED_MAX]]
+    more = len(rows) - len(named)
+    return "; ".join([*named, f"and {more} more"] if more else named)
+
+
+def why_idle(row: Mapping[str, Any]) -> str:
+    """Returns why a fault took no effect, as a sentence without its end.
+
+    Args:
+        row: Of the table of faults; its evidence as JSON text.
+    """
+    evidence = _evidence(row)
+    if "not_started" in evidence:
+        return str(evidence["not_started"])
+    if row["failed"]:
+        return f"it could not be injected: {evidence.get('error', 'no error is recorded')}"
+    return "no evidence shows an effect" if row["resolved"] else "it met no target"
+
+
+def _evidence(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the evidence; empty if the record has none that can be read, which changes no verdict."""
+    try:
+        evidence = json.loads(row["evidence"])
+    except ValueError:
+        return {}
+    return evidence if isinstance(evidence, dict) else {}

@@ -1,0 +1,59 @@
+"""The reason of a run names the faults that took no effect, and why."""
+
+import json
+from typing import Any
+
+import pytest
+
+from checkers.kernels.idle_faults import NAMED_MAX, why_all_idle, why_idle, without_effect
+
+
+def row(number: int = 1, fault: str = "cut", **values: Any) -> dict[str, Any]:
+    evidence = values.pop("evidence", {})
+    text = evidence if isinstance(evidence, str) else json.dumps(evidence)
+    return {
+        "fault_id": f"f{number}",
+        "fault": fault,
+        "resolved": [],
+        "failed": False,
+        "evidence": text,
+        **values,
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"evidence": {"not_started": "the event did not happen"}}, "the event did not happen"),
+        ({"evidence": {"hit": "nobody"}}, "it met no target"),
+        ({"resolved": ["b1"], "evidence": {"packets": 0}}, "no evidence shows an effect"),
+        (
+            {"failed": True, "evidence": {"error": "tc said no"}},
+            "it could not be injected: tc said no",
+        ),
+        ({"failed": True}, "it could not be injected: no error is recorded"),
+        ({"evidence": ""}, "it met no target"),
+        ({"evidence": "{"}, "it met no target"),
+        ({"evidence": "[1]", "resolved": ["b1"]}, "no evidence shows an effect"),
+    ],
+)
+def test_a_fault_without_effect_has_a_reason(values: dict[str, Any], why: str) -> None:
+    assert why_idle(row(**values)) == why
+
+
+def test_a_sentence_names_the_first_faults_and_counts_the_others() -> None:
+    rows = [row(number) for number in range(1, NAMED_MAX + 3)]
+    assert why_all_idle([]) == ""
+    assert why_all_idle(rows[:1]) == "f1 cut: it met no target"
+    named = "; ".join(f"f{number} cut: it met no target" for number in (1, 2, 3))
+    assert why_all_idle(rows[:NAMED_MAX]) == named
+    assert why_all_idle(rows) == f"{named}; and 2 more"
+
+
+def test_the_reason_of_one_fault_leaves_the_others_out() -> None:
+    rows = [row(1), row(2, "kill")]
+    kill = "the fault 'kill' never took effect (f2 kill: it met no target)"
+    assert without_effect("kill", rows) == kill
+    assert (
+        without_effect("power", rows) == "the fault 'power' never took effect (none was injected)"
+    )
