@@ -15,13 +15,11 @@ from nemesis.fault import Fault
 from nemesis.faults import Targets
 from nemesis.mechanism import Effect, Injection, Injector
 from nemesis.shapes import split
-from nemesis.targets import Chooser, check_role, check_selector, resolve_all
+from nemesis.targets import OF_CONTROLLERS, Chooser, check_role, check_selector, resolve_all
 from nemesis.trigger import Trigger
 from nemesis.waiting import Waiting
 
 FaultRow = tuple[Any, ...]
-
-OF_CONTROLLERS = ("active_controller", "one_controller", "majority_controllers", "controllers")
 
 RESTART = "restart"
 

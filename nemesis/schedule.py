@@ -22,6 +22,7 @@ from nemesis.drawing import MIN_ISRS, T, min_isr_set
 from nemesis.fault import Fault
 from nemesis.faults import FAULTS
 from nemesis.sizes import draw_params
+from nemesis.targets import OF_CONTROLLERS
 from nemesis.templates import TEMPLATES, WINDOWS
 
 _FIRST = ("cut", "isolate", "pause", "stop", "kill", "power", "controller")
@@ -282,7 +283,7 @@ class _Draw:
                 planes=("inter-broker",),
             )
         if family == "isolate":
-            return self.fault(at_ms, "isolate", (follower,), hold_ms, **self._planes())
+            return self.fault(at_ms, "isolate", (follower,), hold_ms, **self._planes((follower,)))
         return self.fault(at_ms, family, (follower,), hold_ms, **draw_params(family, self.stream))
 
     def _one(self, at_ms: int, family: str) -> Fault:
@@ -337,7 +338,7 @@ class _Draw:
         targets = ("all", "controllers") if who == "both" else (who,)
         first = () if who == "controllers" else first
         hold_ms = self.mean(self.rhythm.hold_ms)
-        planes = self._planes() if who == "all" else {}
+        planes = self._planes(targets) if who == "all" else {}
         if planes.get("planes") == ("controller",):
             planes = {}  # there is no such plane between brokers
         return self.fault(at_ms, "partition", (*first, *targets), hold_ms, shape=shape, **planes)
@@ -346,15 +347,16 @@ class _Draw:
         """Draws a fault of a family on nodes."""
         hold_ms = self.mean(self.rhythm.hold_ms)
         if family == "isolate":
-            return self.fault(at_ms, "isolate", targets, hold_ms, **self._planes())
+            return self.fault(at_ms, "isolate", targets, hold_ms, **self._planes(targets))
         if family == "power":
             return self.fault(at_ms, "power", targets, hold_ms, mode=draw_mode(self.stream))
         params = draw_params(family, self.stream)
         if family in ("loss", "delay") and self.stream.random() < 0.5:
-            params.update(self._planes())
+            params.update(self._planes(targets))
         return self.fault(at_ms, family, targets, hold_ms, **params)
 
-    def _planes(self) -> dict[str, object]:
+    def _planes(self, targets: Sequence[str]) -> dict[str, object]:
+        """Draws the planes of a fault; a controller has one plane only, so all of them are its own."""
         shapes: tuple[tuple[str, ...], ...] = (
             (),
             ("inter-broker",),
@@ -362,7 +364,8 @@ class _Draw:
             ("inter-broker", "controller"),
         )
         planes = self.pick(shapes)
-        return {"planes": planes} if planes else {}
+        are_controllers = all(one in OF_CONTROLLERS or one in self.controllers for one in targets)
+        return {"planes": planes} if planes and not are_controllers else {}
 
     def fault(
         self, at_ms: int, fault: str, targets: tuple[str, ...], for_ms: int, **params: object

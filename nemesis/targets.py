@@ -37,6 +37,9 @@ from harness.names import unknown_name
 
 BROKER, CONTROLLER, CLIENT = "broker", "controller", "client"
 
+OF_CONTROLLERS = ("active_controller", "one_controller", "majority_controllers", "controllers")
+"""The selectors that mean controllers."""
+
 
 def kinds_of(population: Population) -> dict[str, str]:
     """Returns every host and its kind: brokers, controllers, clients, and the host of the harness."""
@@ -92,7 +95,7 @@ _BY_COUNT: dict[str, Callable[[int], int]] = {
 SELECTORS = (
     *_BY_STATE,
     *_BY_COUNT,
-    *("active_controller", "one_controller", "majority_controllers", "controllers", "down"),
+    *(*OF_CONTROLLERS, "down"),
 )
 
 

@@ -17,10 +17,10 @@ from harness.runs.experiment import Experiment
 from harness.scenarios import find_by_name
 from harness.simulation.randomness import RandomTree
 from nemesis.attainable import Attainable
-from nemesis.driver import OF_CONTROLLERS
 from nemesis.fault import Fault
 from nemesis.faults import FAULTS
 from nemesis.schedule import random_schedule
+from nemesis.targets import OF_CONTROLLERS
 
 
 def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:

@@ -12,6 +12,7 @@ from nemesis.administration import ACTIONS
 from nemesis.fault import fault_from_json
 from nemesis.faults import FAULTS, Targets
 from nemesis.schedule import FAMILIES, Rhythm, _some_of, random_schedule
+from nemesis.targets import OF_CONTROLLERS
 from nemesis.templates import TEMPLATES, WINDOWS
 
 
@@ -282,6 +283,19 @@ def test_no_burst_begins_while_faults_of_another_one_wait_for_events():
     ]
     assert len(gaps_ms) > 20
     assert min(gaps_ms) >= 4 * 900
+
+
+def test_controllers_are_never_separated_on_a_plane_that_they_do_not_use():
+    of_controllers = [
+        f
+        for seed in range(150)
+        for f in draw(
+            seed, ("controller-siege",), families=("controller", "isolate", "loss", "delay")
+        )
+        if f.targets and {*f.targets} <= {*OF_CONTROLLERS, "c11", "c12", "c13"}
+    ]
+    assert {f.fault for f in of_controllers} >= {"isolate", "loss", "delay"}
+    assert not [f for f in of_controllers if "inter-broker" in f.params.get("planes", ())]
 
 
 def test_rolling_restarts_reach_every_broker_and_sieges_end_in_a_strike_on_controllers():
