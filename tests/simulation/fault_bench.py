@@ -147,6 +147,7 @@ class FaultBench:
         record_end(
             self.run.history,
             self.run.experiment,
+            (),
             final_phase_complete=True,
             incomplete_reason="",
             healed_ns=self.run.phases.healed_ns,
