@@ -19,6 +19,7 @@ from checkers.kernels.lost_acked import (
     NOWHERE,
     FinalLog,
     LossReport,
+    _is_shown,
     check_losses,
     final_log,
     has_room,
@@ -274,6 +275,19 @@ def test_a_final_read_that_did_not_begin_before_an_offset_is_no_witness(
     report = checked([append(1, offset, at=1), final])
     (finding,) = [each for each in report.findings if 1 in each.first]
     assert finding.second.tolist() == [-1]
+
+
+def test_a_record_that_the_final_reads_show_at_offset_0_and_elsewhere_is_shown_at_both() -> None:
+    calls = [
+        append(7, None, at=1, outcome="info"),
+        read(8, 3, 7, start=1),
+        read(9, 5, 7, 7),
+        read(10, 10, 7, start=1, final=True),
+        read(11, 12, 7, final=True),
+    ]
+    assert _is_shown(history(calls)).all()
+    assert not _is_shown(history(calls[:-2])).any()
+    assert _is_shown(history([*calls[:-2], calls[-1]])).tolist() == [False, True, False, True]
 
 
 def test_every_append_but_one_lost_an_offset_that_several_were_given() -> None:

@@ -83,6 +83,15 @@ def test_without_a_replica_no_read_is_hidden() -> None:
     assert logs_of().may_hide_reader(*spans(0, 1)).tolist() == [False, False]
 
 
+def test_an_empty_log_of_a_later_epoch_may_have_been_emptied_if_it_is_not_known_since_when_it_is_a_replica() -> (
+    None
+):
+    for epoch, hidden in ((0, [False, False]), (1, [True, False])):
+        row = replica(5, 2, 0, epoch=epoch, cause="load")
+        logs = logs_of(row, replicas={2: Joined()})
+        assert logs.may_hide_reader(*spans(0, 9)).tolist() == hidden
+
+
 def elected(
     broker: int, at: int, *, epoch: int = 0, until: int = INF_NS, is_first: bool = False
 ) -> Elected:
@@ -111,6 +120,16 @@ def test_the_log_of_every_elected_replica_must_be_recorded_when_it_was_elected(
 ) -> None:
     """Broker 1, leader before, reports its appends. Broker 2 was elected at 10."""
     assert logs_of(APPENDED, *rows, elected=[leader]).has_all_changes is expected
+
+
+@pytest.mark.parametrize(("established", "expected"), [(1, True), (2, False)])
+def test_a_first_leader_with_two_established_records_had_reported_too_little(
+    established: int, expected: bool
+) -> None:
+    rows = [replica(at, 2, 2, hw=established) for at in (11, 12)]
+    first = [elected(2, 10, is_first=True)]
+    logs = logs_of(leads(3, 1, 2, epoch=0), *rows, elected=first)
+    assert logs.has_all_changes is expected
 
 
 def offline(at: int, end: int, *, epoch: int = 0) -> Row:
