@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.anomalies import ANOMALIES, LEVELS
+from checkers.idle_faults import why_all_idle, without_effect
 from checkers.kernels.history import INF_NS, is_word
-from checkers.kernels.idle_faults import why_all_idle, without_effect
 from checkers.kernels.left_out import NOTHING, LeftOut
 from checkers.kernels.levels import levels_of
 from checkers.kernels.measures import was_in_force

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from checkers.idle_faults import never_took_effect
 from checkers.kernels.compose import has_tested_nothing
-from checkers.kernels.idle_faults import never_took_effect
 from harness.contracts.metadata import PartitionState
 from harness.contracts.verdict import Validity, Verdict
 from harness.history.op import OpKind

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rich.console import RenderableType
 
-from checkers.kernels.idle_faults import why_all_idle
+from checkers.idle_faults import why_all_idle
 from results.layout import RunFiles
 from results.report.fault_words import is_repair
 from results.report.run import RunData, levels_text, seconds

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from checkers.kernels.idle_faults import NAMED_MAX, why_all_idle, why_idle, without_effect
+from checkers.idle_faults import NAMED_MAX, why_all_idle, why_idle, without_effect
 
 
 def row(number: int = 1, fault: str = "cut", **values: Any) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from checkers.idle_faults import never_took_effect
 from checkers.kernels.compose import judge_run
-from checkers.kernels.idle_faults import never_took_effect
 from harness import exit_codes
 from harness.campaigns.effects import SEEDS_LISTED_MAX, CampaignEffects, row_of_effects
 from harness.campaigns.listing import worst_verdict
