@@ -50,6 +50,11 @@ def planned_schedule(experiment: Experiment, seed: int) -> tuple[Fault, ...]:
     return _attainable(experiment).of(_scaled(drawn, experiment.time_scale))
 
 
+def drawn_families(experiment: Experiment) -> Sequence[str]:
+    """Returns the families of which the seeds of an experiment draw faults; none if it lists its faults."""
+    return experiment.nemesis.faults if _is_drawn(experiment) else ()
+
+
 def _is_drawn(experiment: Experiment) -> bool:
     nemesis = experiment.nemesis
     is_random = bool(nemesis.faults or nemesis.templates)

@@ -38,6 +38,7 @@ from harness.runs.metrics_file import MetricsFile
 from harness.runs.node_messages import store_node_messages
 from harness.runs.phases import Phases, Progress
 from harness.runs.planned import (
+    drawn_families,
     impossible_targets,
     planned_faults,
     planned_schedule,
@@ -169,6 +170,11 @@ def check_possible(experiment: Experiment, seeds: Iterable[int]) -> None:
     if not isinstance(system, HasFaultPoint):
         why = f"nodes of {system.name} have no fault point, and a kernel sees packets, not messages"
         impossible |= dict.fromkeys(OF_MESSAGES, why)
+    for family in drawn_families(experiment):
+        if family in impossible:
+            raise UsageError(
+                f"nemesis.faults: {family!r} is not possible here: {impossible[family]}"
+            )
     for seed in seeds:
         for fault in planned_faults(experiment, seed):
             if isinstance(system, HasFaultPoint):

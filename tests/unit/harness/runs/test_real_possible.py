@@ -9,7 +9,7 @@ import pytest
 from harness.errors import UsageError
 from harness.runs.experiment import Experiment, NemesisConfig
 from harness.runs.planned import planned_schedule
-from harness.runs.real import _check_targets, client_versions
+from harness.runs.real import _check_targets, check_possible, client_versions
 from harness.runs.record import check_world
 from harness.systems.reference.adapter import ReferenceSystem
 from nemesis.fault import Fault
@@ -39,9 +39,10 @@ def test_a_client_that_cannot_be_used_is_refused(empty_cache: None) -> None:
 
 
 def test_the_faults_of_every_seed_are_checked_and_not_only_those_of_the_first() -> None:
-    experiment = replace(LOCAL, nemesis=NemesisConfig(faults=("kill", "power")), duration_ms=2000)
+    """The family draws kills, pauses, isolations and power cuts of controllers."""
+    experiment = replace(LOCAL, nemesis=NemesisConfig(faults=("controller",)), duration_ms=2000)
     possible = next(seed for seed in range(1000) if _is_possible(experiment, seed, 1))
-    with pytest.raises(UsageError, match="'power' is not possible here"):
+    with pytest.raises(UsageError, match="fault f.*(power|isolate)' is not possible here"):
         check_world(experiment, possible, 100)
 
 
@@ -75,6 +76,19 @@ def test_a_system_can_refuse_one_parameter_of_a_fault(monkeypatch: pytest.Monkey
     limited = replace(plain, fault="stop", params={"grace_ms": 5})
     with pytest.raises(UsageError, match=r"fault f: 'stop\.grace_ms' is not possible here: why"):
         check_world(replace(LOCAL, schedule=(limited,)), 1)
+
+
+def test_a_family_that_is_not_possible_is_refused_whatever_the_seeds_draw(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Experiment, "system_under_test", Limited())
+    drawing = replace(LOCAL, nemesis=NemesisConfig(faults=("kill", "stop")))
+    check_possible(drawing, [])
+    monkeypatch.setattr(Limited, "impossible_faults", lambda _: {"stop": "why"})
+    with pytest.raises(UsageError, match=r"nemesis\.faults: 'stop' is not possible here: why"):
+        check_possible(drawing, [])
+    written = Fault(id="f", fault="kill", targets=("b1",), at_ms=1, for_ms=1)
+    check_possible(replace(drawing, schedule=(written,)), [])
 
 
 class WithoutIsr(ReferenceSystem):
