@@ -9,7 +9,7 @@ import pytest
 
 from checkers.kernels.claims import ClaimReader
 from checkers.kernels.elections import Elections
-from checkers.kernels.history import INF_NS, NONE, read_history
+from checkers.kernels.history import ABSENT, INF_NS, NONE, read_history
 from checkers.kernels.log_contents import ANY_EPOCH
 from tests.anomalies.claims import ints, plain_reader
 from tests.anomalies.runs import append, heard, leads, read, replica, state, table
@@ -90,6 +90,28 @@ def test_records_may_be_in_any_order() -> None:
         records = records_table(calls).take(pa.array(order))
         reader = reader_of(operations_table(calls), records, ends_table(calls), [])
         assert reader.values(ints(5, 6, 5), ints(1, 0, 2)).tolist() == [8, 7, 9]
+
+
+def test_the_last_read_of_a_record_is_that_of_its_newest_batch_and_then_the_last_operation() -> (
+    None
+):
+    calls = [
+        replace(read(5, 10, 7, 8), stamps=(0, 0)),
+        replace(read(6, 20, 7), stamps=(1,)),
+        replace(read(7, 30, 7), stamps=(0,)),
+        *(replace(read(op, 40, 7, start=1), stamps=(0,)) for op in (8, 9)),
+    ]
+    reader = reader_of(operations_table(calls), records_table(calls), ends_table(calls), [])
+    values, offsets = ints(7, 7, 8, 8, 9), ints(0, 1, 1, 0, 0)
+    assert reader.last_reads(values, offsets).tolist() == [6, 9, 5, ABSENT, ABSENT]
+
+
+def test_the_last_epoch_of_a_record_is_the_largest_one_that_a_response_names() -> None:
+    """It is -1 if no response names one, and for a record that no poll returned there."""
+    calls = [replace(read(5 + n, 9, 7), epoch=epoch) for n, epoch in enumerate((0, 2, 1))]
+    calls.append(read(8, 9, 8, start=1))
+    reader = reader_of(operations_table(calls), records_table(calls), ends_table(calls), [])
+    assert reader.last_epochs(ints(7, 8, 7, 9), ints(0, 1, 1, 0)).tolist() == [2, -1, -1, -1]
 
 
 # --- by high watermarks ---
@@ -309,6 +331,28 @@ def test_of_two_records_the_one_that_was_committed_in_time_was_acknowledged(
     calls = [append(0, 0, at=1), replace(append(1, 1, at=3), res=acked_at)]
     logs = [*TWO_LEADERS, leads(70, 1, 2, hw=2, epoch=0, cause="high-watermark")]
     assert claim(calls, logs, 1, 1, 1)[:2] == epochs
+
+
+@pytest.mark.parametrize(("named", "epochs"), [(0, (0, 0)), (1, (1, 1)), (-1, (0, 1))])
+def test_of_two_leaders_that_wrote_an_offset_the_one_that_acknowledged_the_record_wrote_it(
+    named: int, epochs: tuple[int, int]
+) -> None:
+    calls = [append(0, 0, at=1), replace(append(1, 1, at=3), res=200, epoch=named)]
+    logs = [*TWO_LEADERS, leads(70, 1, 2, hw=2, epoch=0, cause="high-watermark")]
+    assert claim(calls, logs, 1, 1, 1)[:2] == epochs
+
+
+@pytest.mark.parametrize(
+    ("acks", "is_read", "epochs"),
+    [(1, False, (0, 1)), (1, True, (1, 1)), (-1, False, (1, 1)), (-1, True, (1, 1))],
+)
+def test_a_record_that_only_acks_1_shows_may_be_one_that_no_leader_committed(
+    acks: int, is_read: bool, epochs: tuple[int, int]
+) -> None:
+    """The leaders of epochs 0 and 1 wrote offset 1 while op 1 was open, and only the second one committed it."""
+    calls = [append(0, 0, at=1), replace(append(1, 1, at=3, acks=acks), res=200)]
+    calls += [read(5, 210, 1, start=1)] if is_read else []
+    assert claim(calls, TWO_LEADERS, 1, 1, 1)[:2] == epochs
 
 
 def test_a_record_that_is_shown_by_nothing_was_never_established() -> None:

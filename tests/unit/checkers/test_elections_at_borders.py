@@ -83,6 +83,33 @@ def test_where_clocks_differ_any_fault_may_justify_a_flagged_election_with_elr(
 
 
 @pytest.mark.parametrize(
+    ("from_ns", "epoch", "error_ns", "expected"),
+    [
+        (50, 2, 0, True),
+        (51, 2, 0, False),
+        (53, 2, 3, True),
+        (54, 2, 3, False),
+        # A leader acknowledged it that the flagged election deposed, or may have.
+        (51, 1, 0, True),
+        (51, -1, 0, True),
+    ],
+)
+def test_a_flagged_election_may_have_given_up_what_was_sent_until_then_or_to_an_older_leader(
+    from_ns: int, epoch: int, error_ns: int, expected: bool
+) -> None:
+    """The last flagged election is that at 50, of epoch 2. The one at 80 excuses nothing."""
+    states = [
+        state(0, 1, [1, 2], epoch=0),
+        state(20, 2, [2], epoch=1, flagged=True),
+        state(50, 3, [3], epoch=2, flagged=True),
+        state(70, -1, [3], epoch=3),
+        state(80, 3, [3], epoch=4),
+    ]
+    found = elections_of(states, clock_error_ns=error_ns)
+    assert found.may_excuse_since(ints(from_ns), ints(epoch)).tolist() == [expected]
+
+
+@pytest.mark.parametrize(
     ("joined", "epoch", "is_hidden"),
     [
         # From the first state on.
@@ -297,6 +324,37 @@ def test_a_torn_record_has_the_fate_that_both_of_its_epochs_give(
     assert found.logs.has_all_changes
     lost = claims(offset=[1], low_epoch=[0], high_epoch=[1], from_ns=[3], by_ns=[40])
     until = claims(offset=[1], low_epoch=[2], high_epoch=[2], epoch=[2], from_ns=[60], by_ns=[60])
+    assert found.fates(lost).outcome.tolist() == [at_the_end]
+    assert found.fates(lost, until).outcome.tolist() == [before_another_one]
+
+
+@pytest.mark.parametrize(
+    ("between", "at_the_end", "before_another_one"),
+    [(True, EXCUSED, EXCUSED), (False, UNDECIDED, UNDECIDED)],
+)
+def test_a_torn_record_has_the_fate_that_an_epoch_between_its_first_and_its_last_gives_too(
+    between: bool, at_the_end: int, before_another_one: int
+) -> None:
+    """Leaders of three epochs wrote offset 1, and what each wrote was lost by the next election, at 20, 50 or 70.
+
+    The elections at 20 and 70 are flagged, the one at 50 may be.
+    """
+    states = [
+        state(0, 1, [1, 2, 3], epoch=0),
+        state(20, 2, [2, 3], epoch=1, flagged=True),
+        state(50, 3, [3], epoch=2, flagged=between),
+        state(70, 2, [2], epoch=3, flagged=True),
+    ]
+    logs = [
+        *LOGS,
+        replica(65, 2, 1, hw=1, epoch=2, cause="truncate"),
+        leads(71, 2, 1, hw=1, epoch=3, cause="role"),
+        leads(80, 2, 2, hw=2, epoch=3),
+    ]
+    found = elections_of(states, heard(logs, states))
+    assert found.logs.has_all_changes
+    lost = claims(offset=[1], low_epoch=[0], high_epoch=[2], from_ns=[3], by_ns=[60])
+    until = claims(offset=[1], low_epoch=[3], high_epoch=[3], epoch=[3], from_ns=[80], by_ns=[80])
     assert found.fates(lost).outcome.tolist() == [at_the_end]
     assert found.fates(lost, until).outcome.tolist() == [before_another_one]
 

@@ -6,17 +6,24 @@ from typing import Any
 import pytest
 
 from checkers.kernels.compose import judge_run
-from harness.contracts.run_context import RunContext
+from harness.contracts.run_context import LOG_CHECKERS, SESSION_CHECKER, RunContext
 from harness.contracts.verdict import Anomaly, Judgement, Verdict
 from tests.anomalies.runs import Call, append, final_read, heard, leads, read, replica, run, state
 
 Row = dict[str, Any]
 CONTEXT = RunContext(elr_on=False, unclean_election_enabled=True)
+SESSIONS = replace(CONTEXT, checkers=(*LOG_CHECKERS, SESSION_CHECKER))
+"""Producers are idempotent, and may have sent appends again."""
 FORBIDDEN, EXCUSED, UNDECIDED = Judgement.FORBIDDEN, Judgement.EXCUSED, Judgement.UNDECIDED
 
 
-def judged(calls: list[Call], states: list[Row], replicas: list[Row] | None = None) -> Verdict:
-    return judge_run(run(calls, states=states, replicas=heard(replicas or [], states)), CONTEXT)
+def judged(
+    calls: list[Call],
+    states: list[Row],
+    replicas: list[Row] | None = None,
+    context: RunContext = CONTEXT,
+) -> Verdict:
+    return judge_run(run(calls, states=states, replicas=heard(replicas or [], states)), context)
 
 
 def of(verdict: Verdict, identifier: str) -> list[Anomaly]:
@@ -335,3 +342,154 @@ def test_a_producer_may_name_the_first_epoch_of_a_leader_that_led_twice(named: i
     )
     (conflict,) = of(verdict, "two-acks-one-offset")
     assert conflict.judgement == EXCUSED
+
+
+# --- appends that were sent again ---
+
+
+@pytest.mark.parametrize("poll", [0, 5])
+@pytest.mark.parametrize(("stamp", "judgement"), [(0, EXCUSED), (1, FORBIDDEN)])
+def test_the_poll_that_read_the_first_copy_of_a_duplicate_shows_which_epoch_wrote_it(
+    stamp: int, judgement: Judgement, poll: int
+) -> None:
+    """A poll shows op 1 at offset 1, in a batch of epoch 0 or 1. The final read shows it at offset 2, in epoch 1.
+
+    The flagged election at 50 began epoch 1. Only what epoch 0 wrote can have been lost by it.
+    """
+    first = replace(read(poll, 60, 1, start=1), stamps=(stamp,))
+    calls = [append(2, 0, at=1), append(1, None, at=3, outcome="info"), append(3, 1, at=70), first]
+    final = [
+        replace(call, stamps=(0, 1, 1)) if call.records else call
+        for call in final_read(10, 2, 3, 1)
+    ]
+    states = [state(0, 1, [1], epoch=0), state(50, 2, [2], epoch=1, flagged=True)]
+    (duplicate,) = of(judged([*calls, *final], states, context=SESSIONS), "duplicate")
+    assert duplicate.judgement == judgement
+
+
+@pytest.mark.parametrize("poll", [0, 5])
+@pytest.mark.parametrize(("flagged", "judgement"), [(True, EXCUSED), (False, UNDECIDED)])
+def test_the_copy_of_a_lost_record_that_a_poll_read_may_be_the_one_that_was_promised(
+    flagged: bool, judgement: Judgement, poll: int
+) -> None:
+    """Op 1 was acknowledged at 4. The flagged election at 20 lost it, and the one at 50 the copy of epoch 1."""
+    copied = replace(read(poll, 30, 1, start=1), stamps=(1,))
+    calls = [append(2, 0, at=1), append(1, 1, at=3), copied, *final_read(10, 2)]
+    states = [
+        state(0, 1, [1], epoch=0),
+        state(20, 2, [2], epoch=1, flagged=True),
+        state(50, 3, [3], epoch=2, flagged=flagged),
+    ]
+    (loss,) = of(judged(calls, states, context=SESSIONS), "lost-acked-write")
+    assert loss.judgement == judgement
+
+
+@pytest.mark.parametrize(
+    ("epoch", "stamp", "judgement"), [(0, 0, EXCUSED), (-1, 0, UNDECIDED), (0, -1, UNDECIDED)]
+)
+def test_two_polls_read_the_same_copy_if_the_log_of_one_leader_and_one_batch_name_the_same_epoch(
+    epoch: int, stamp: int, judgement: Judgement
+) -> None:
+    """The poll at 10 names its leader, in whose log epoch 0 wrote op 1. The poll at 30 shows a batch of epoch 0.
+
+    So the flagged election at 20 lost op 1: its leader wrote op 2 there. The near misses: one poll names nothing.
+    What was read at 30 may then be another copy, which the unflagged election at 50 may have lost.
+    """
+    calls = [
+        append(0, 0, at=1),
+        replace(append(1, None, at=3, outcome="info"), res=None),
+        append(2, 1, at=25),
+        replace(read(5, 10, 1, start=1), epoch=epoch),
+        replace(read(6, 30, 1, start=1), stamps=(stamp,)),
+    ]
+    final = [
+        replace(call, stamps=(0, 1)) if call.records else call for call in final_read(10, 0, 2)
+    ]
+    states = [
+        state(0, 1, [1, 2, 3], epoch=0),
+        state(20, 2, [2, 3], epoch=1, flagged=True),
+        state(50, 3, [2, 3], epoch=2),
+    ]
+    looks = [
+        leads(1, 1, 0, epoch=0, cause="load"),
+        leads(10, 1, 2, hw=2, epoch=0, cause="observed"),
+    ]
+    (loss,) = of(judged([*calls, *final], states, looks, SESSIONS), "visible-regress")
+    assert loss.judgement == judgement
+
+
+@pytest.mark.parametrize(
+    ("named", "flags", "stamp", "judgement"),
+    [
+        # The copy that was acknowledged is excused. The other one, which was read, is not.
+        (0, (True, False), 1, FORBIDDEN),
+        (1, (False, True), 0, FORBIDDEN),
+        # It was read itself.
+        (0, (True, False), 0, EXCUSED),
+        (1, (False, True), 1, EXCUSED),
+        # It is not known which copy was acknowledged, so perhaps it is the one that was read.
+        (-1, (False, True), 0, UNDECIDED),
+        (-1, (True, False), 1, UNDECIDED),
+    ],
+)
+def test_a_copy_that_was_read_is_judged_alone_if_its_batch_shows_that_another_was_acknowledged(
+    named: int, flags: tuple[bool, bool], stamp: int, judgement: Judgement
+) -> None:
+    """While op 1 was open, the leaders of epochs 0 and 1 both wrote it at offset 1, and the next election lost it.
+
+    The poll read the batch of one of them. The acknowledgement names the epoch of one of them, or none.
+    """
+    calls = [
+        append(0, 0, at=0),
+        replace(append(1, 1, at=3), res=35, epoch=named),
+        replace(read(5, 32, 1, start=1), stamps=(stamp,)),
+        *final_read(10, 0),
+    ]
+    states = [
+        state(0, 1, [1, 2, 3], epoch=0),
+        state(20, 2, [2, 3], epoch=1, flagged=flags[0]),
+        state(50, 3, [3], epoch=2, flagged=flags[1]),
+    ]
+    logs = [
+        leads(1, 1, 1, epoch=0),
+        leads(2, 1, 1, hw=1, epoch=0, cause="high-watermark"),
+        leads(4, 1, 2, hw=1, epoch=0),
+        replica(4, 2, 1, hw=1),
+        replica(4, 3, 1, hw=1),
+        leads(5, 1, 2, hw=2, epoch=0, cause="high-watermark"),
+        leads(21, 2, 1, hw=1, epoch=1, cause="role"),
+        leads(30, 2, 2, hw=1, epoch=1),
+        leads(31, 2, 2, hw=2, epoch=1, cause="high-watermark"),
+        leads(51, 3, 1, hw=1, epoch=2, cause="role"),
+    ]
+    (loss,) = of(judged(calls, states, logs, SESSIONS), "lost-acked-write")
+    assert loss.judgement == judgement
+
+
+@pytest.mark.parametrize("op", [0, 2])
+@pytest.mark.parametrize(("flagged", "judgement"), [(True, UNDECIDED), (False, FORBIDDEN)])
+def test_what_was_acknowledged_without_an_offset_need_not_be_the_copy_that_a_later_leader_wrote(
+    flagged: bool, judgement: Judgement, op: int
+) -> None:
+    """Leader 1 acknowledged this append without an offset, and the flagged election at 5 lost it.
+
+    Leader 2 acknowledged op 1 at offset 0, and then wrote another copy of the first append at offset 1.
+    """
+    calls = [
+        append(op, None, at=1),
+        replace(append(1, 0, at=9), res=12),
+        *final_read(8, 1, op),
+    ]
+    states = [state(0, 1, [1], epoch=0), state(5, 2, [2], epoch=1, flagged=flagged)]
+    logs = [
+        leads(1, 1, 1, epoch=0),
+        leads(2, 1, 1, hw=1, epoch=0, cause="high-watermark"),
+        replica(2, 2, 0, cause="load"),
+        leads(6, 2, 0, epoch=1, cause="role"),
+        leads(10, 2, 1, epoch=1),
+        leads(11, 2, 1, hw=1, epoch=1, cause="high-watermark"),
+        leads(15, 2, 2, hw=1, epoch=1),
+        leads(16, 2, 2, hw=2, epoch=1, cause="high-watermark"),
+    ]
+    (inversion,) = of(judged(calls, states, logs, SESSIONS), "order-inversion")
+    assert inversion.judgement == judgement
