@@ -42,7 +42,7 @@ def test_the_faults_of_every_seed_are_checked_and_not_only_those_of_the_first() 
     """The family draws kills, pauses, isolations and power cuts of controllers."""
     experiment = replace(LOCAL, nemesis=NemesisConfig(faults=("controller",)), duration_ms=2000)
     possible = next(seed for seed in range(1000) if _is_possible(experiment, seed, 1))
-    with pytest.raises(UsageError, match="fault f.*(power|isolate)' is not possible here"):
+    with pytest.raises(UsageError, match=r"fault f.*(power|isolate)' is not possible here"):
         check_world(experiment, possible, 100)
 
 
