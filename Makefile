@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all kafka-versions checks collect lint types format docs docs-site benchmarks lock clean
+.PHONY: help setup demo test test-all test-long kafka-versions checks collect lint types format docs docs-site benchmarks lock clean
 
 help: ## Lists the commands.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,7 +37,9 @@ kafka-versions: setup
 	  $(BIN)/laststand system fetch apache-kafka $$version --quiet || echo "Apache Kafka $$version could not be fetched"; \
 	done
 
-test-all: test kafka-versions ## The same, and the long tests, the long forms of the kill test and the fuzzers; takes about an hour and a half.
+test-all: test test-long ## Both; takes about an hour and a half.
+
+test-long: kafka-versions ## What `test` leaves out: the long tests, and the long forms of the kill test and the fuzzers.
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m long
 	LASTSTAND_KILLS=50 $(BIN)/python -m pytest tests/containers/test_harness_killed.py
 	LASTSTAND_KILLS=200 $(BIN)/python -m pytest tests/cli/test_kill_anytime.py

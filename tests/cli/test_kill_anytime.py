@@ -2,7 +2,7 @@
 
 Starting Python and Arrow takes longer than the run itself, so a warmed-up process forks one child per attempt; the
 child executes the real command, and is killed after a random part of the time that a whole run takes; every
-fourth one as soon as its history is finished. The run is a function of its seed, so the surviving rows can be
+fourth one as soon as its history is finished, and every fourth one as soon as its journal has rows. The run is a function of its seed, so the surviving rows can be
 compared with those of a complete run.
 """
 
@@ -50,6 +50,7 @@ KILLER = """
 import json, os, random, signal, sys, time
 from pathlib import Path
 from harness.cli.main import main
+from harness.history.journal import journal_path
 from harness.runs.check import check_locally
 from harness.runs.experiment_file import load
 from harness.runs.simulated import check_possible
@@ -58,6 +59,14 @@ import results.report.terminal
 from results.history_files import is_finished
 
 experiment, results, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+
+def has_rows(run):
+    try:
+        return journal_path(run).stat().st_size > 100_000
+    except FileNotFoundError:
+        return False
+
+CONDITIONS = {1: has_rows, 3: is_finished}
 
 def start(number):
     child = os.fork()
@@ -83,8 +92,9 @@ ends = []
 for number in range(kills):
     child = start(number)
     ended, status = 0, 0
-    if number % 4 == 3:
-        while not ended and not any(map(is_finished, (results / str(number)).glob("killed/*"))):
+    if number % 4 in CONDITIONS:
+        is_time = CONDITIONS[number % 4]
+        while not ended and not any(map(is_time, (results / str(number)).glob("killed/*"))):
             ended, status = os.waitpid(child, os.WNOHANG)
             time.sleep(0.002)
     else:
