@@ -428,7 +428,7 @@ def test_reproduce_all_writes_a_page_of_all_variants(
     assert "laststand reproduce kafka-bug --all --seed 3 --profile kafka-4.1" in page
     stored = json.loads((tmp_path / "kafka-bug.json").read_text())
     runs = [cell["run"] for row in stored["rows"] for cell in row["cells"].values()]
-    assert len(runs) == 8
+    assert len(runs) == 9
     assert all((tmp_path / run / "report.html").is_file() for run in runs)
     assert all(run in call(capsys, "list", "--results", tmp_path).out for run in runs)
 

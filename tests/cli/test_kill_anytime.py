@@ -1,9 +1,9 @@
 """kill -9 of `laststand run` at any moment leaves a history that is accepted up to the last whole record.
 
-Starting Python and Arrow takes longer than the run itself, so a warmed-up process forks one child per attempt; the
-child executes the real command, and is killed after a random part of the time that a whole run takes; every
-fourth one as soon as its history is finished, and every fourth one as soon as its journal has rows. The run is a function of its seed, so the surviving rows can be
-compared with those of a complete run.
+Starting Python and Arrow takes longer than the run itself, so a warmed-up process forks one child per attempt;
+the child executes the real command, and is killed after a random part of the time that a whole run takes; every
+fourth one as soon as its history is finished, and every fourth one as soon as its journal has rows. The run is
+a function of its seed, so the surviving rows can be compared with those of a complete run.
 """
 
 import json

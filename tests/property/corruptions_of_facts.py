@@ -308,6 +308,11 @@ UNKNOWN = [
         "the fault 'kill' never took effect",
     ),
     unknown(
+        "faults of a run without a loss",
+        lambda t: t["faults"].clear(),
+        "the fault 'isolate' never took effect (none was injected)",
+    ),
+    unknown(
         "fault without effect",
         lambda t: set_all(t["faults"], took_effect=False),
         "never took effect",
@@ -351,11 +356,6 @@ HARMLESS = [
         "brokers of a run without a loss",
         lambda t: t["broker_states"].clear(),
         "they explain losses, and there is none",
-    ),
-    harmless(
-        "faults of a run without a loss",
-        lambda t: t["faults"].clear(),
-        "a run without faults proves what a run without faults can",
     ),
     harmless(
         "evidence of a fault", lambda t: set_all(t["faults"], evidence="["), "it is for the report"

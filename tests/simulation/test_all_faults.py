@@ -46,7 +46,7 @@ def test_with_elr_random_faults_lose_no_record_without_excuse(seed: int, weather
     verdict, _ = run_seed(replace(STORM, weather=weather), seed)
     assert verdict.unexcused_lost_records == 0
     assert [a for a in verdict.anomalies if a.judgement == Judgement.FORBIDDEN] == []
-    assert all(reason.endswith("never took effect") for reason in verdict.reasons)
+    assert all("never took effect" in reason for reason in verdict.reasons)
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_without_elr_some_random_faults_lose_records_and_no_harness_error_hides_
             losing.append(seed)
             assert verdict.validity == "invalid"
         else:
-            assert all(reason.endswith("never took effect") for reason in verdict.reasons)
+            assert all("never took effect" in reason for reason in verdict.reasons)
         drawn.update(row["fault"] for row in rows)
         hit.update(row["fault"] for row in rows if row["resolved"])
         bit.update(row["fault"] for row in rows if row["took_effect"])

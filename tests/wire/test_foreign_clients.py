@@ -81,7 +81,9 @@ def test_every_record_is_written_and_read_once_and_in_order_over_a_kill_and_a_fa
     read = first + consumer.finish()
     for partition in range(PARTITIONS):
         offsets = [row["offset"] for row in read if row["partition"] == partition]
-        assert offsets == list(range(len(offsets))), (
-            "once and in order, from what the first committed"
+        wrong = next((i for i, offset in enumerate(offsets) if offset != i), len(offsets))
+        assert wrong == len(offsets), (
+            f"once and in order, from what the first committed; the first read {len(first)}, and around the"
+            f" {wrong}th record of partition {partition}: {offsets[max(wrong - 3, 0) : wrong + 5]}"
         )
     assert _placed(read) == acknowledged
