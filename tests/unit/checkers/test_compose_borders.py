@@ -4,8 +4,19 @@ from typing import Any
 
 import pytest
 
-from checkers.kernels.compose import acked_during_faults, by_partition, judge_run
-from harness.contracts.run_context import LOG_CHECKERS, RunContext
+from checkers.kernels.compose import (
+    acked_during_faults,
+    by_partition,
+    judge_run,
+    partition_checkers,
+    whole_run_checkers,
+)
+from harness.contracts.run_context import (
+    BATCH_CHECKER,
+    LOG_CHECKERS,
+    SESSION_CHECKER,
+    RunContext,
+)
 from tests.anomalies.runs import append, fault, final_read, replica, run, state, table, violation
 
 CALLS = [append(0, 0, at=10), append(1, 1, at=12), *final_read(50, 0, 1)]
@@ -72,3 +83,10 @@ def test_a_checker_of_the_whole_run_acknowledges_no_append() -> None:
     context = RunContext(checkers=(*LOG_CHECKERS, "transactions"))
     for tables in ({}, run([append(0, None, at=1, outcome="fail")])):
         assert "no append was acknowledged in the whole run" in judge_run(tables, context).reasons
+
+
+def test_every_checker_of_appends_sees_one_partition_at_a_time() -> None:
+    names = (*LOG_CHECKERS, BATCH_CHECKER, SESSION_CHECKER)
+    context = RunContext(checkers=names, enabled_faults=())
+    assert {one.name for one in partition_checkers(context)} >= set(names)
+    assert not {one.name for one in whole_run_checkers(context)} & set(names)

@@ -109,6 +109,21 @@ def test_an_inversion_is_weak_if_only_an_append_with_acks_1_shows_it(
     assert inversion.second.tolist() == [2 if is_weak else 3]
 
 
+def test_an_append_that_was_sent_when_the_other_one_succeeded_may_come_first() -> None:
+    assert found([append(1, 1, at=1), append(2, 0, at=2)]) == []
+    assert found([append(1, 1, at=1), append(2, 0, at=3)]) == [("order-inversion", 1, 2)]
+
+
+def test_an_append_with_acks_1_counts_like_others_where_its_record_was_read() -> None:
+    """Reads show op 1 at its offset, another record at that of op 2, and nothing at that of op 3."""
+    acknowledged = [append(op, op - 1, at=op, acks=1) for op in (1, 2, 3)]
+    calls = [*acknowledged, append(4, None, at=5), read(9, 20, 1, 4)]
+    history = read_history(operations_table(calls), records_table(calls), ends_table(calls))
+    order, _ = not_before(history, derive_facts(history)[0])
+    weak = dict(zip(order.op.tolist(), order.weak.tolist(), strict=True))
+    assert weak == {1: False, 2: True, 3: True, 4: False}
+
+
 @pytest.mark.parametrize(
     ("more", "is_lost"),
     [

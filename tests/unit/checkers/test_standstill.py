@@ -206,6 +206,11 @@ def test_a_partition_that_is_not_served_is_stuck_itself(
 TIMES = (20.5, 22, 24, 26, 28, 29.5)
 
 
+def test_broker_0_may_lead_while_closing_reads_return_nothing() -> None:
+    found = stuck(checked(reads(*TIMES), [state(leader=0, isr=[0, 1])]))
+    assert any("the closing reads received no record" in one.sentence for one in found)
+
+
 def test_closing_reads_that_return_nothing_until_the_end_are_stuck() -> None:
     (found,) = stuck(checked(reads(*TIMES)))
     assert found.judgement is Judgement.FORBIDDEN
