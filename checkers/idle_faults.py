@@ -4,24 +4,44 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness.contracts.run_context import one_fault
+
 NAMED_MAX = 3
 """Faults without effect that a sentence names."""
 
 
 def never_took_effect(name: str) -> str:
-    """Returns how the reason of a run begins whose enabled fault had no effect."""
+    """Returns how the reason of a run begins in which no fault of an enabled name had an effect."""
     return f"the fault {name!r} never took effect"
 
 
-def without_effect(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the reason of a run in which none of the faults of one name took effect.
+def some_never_took_effect(name: str) -> str:
+    """Returns how the reason of a run begins in which some of the faults of a name had none that had to."""
+    return f"some of the faults {name!r} never took effect"
+
+
+def beginnings(name: str) -> tuple[str, str]:
+    """Returns how the reason begins if faults of a name lacked the effect that they had to have."""
+    return never_took_effect(name), some_never_took_effect(name)
+
+
+def without_effect(name: str, rows: Sequence[Mapping[str, Any]], required: Sequence[str]) -> str:
+    """Returns the reason of a run in which not all faults of one name took effect that had to.
 
     Args:
         name: Of the faults, for example "cut".
         rows: Of the table of faults, those of other names too.
+        required: What had to take effect, as `RunContext.enabled_faults` names it.
     """
     own = [row for row in rows if row["fault"] == name]
-    return f"{never_took_effect(name)} ({why_all_idle(own) or 'none was injected'})"
+    if not any(row["took_effect"] for row in own):
+        return f"{never_took_effect(name)} ({why_all_idle(own) or 'none was injected'})"
+    idle = [
+        row
+        for row in own
+        if not row["took_effect"] and one_fault(name, row["fault_id"]) in required
+    ]
+    return f"{some_never_took_effect(name)} ({why_all_idle(idle) or 'one was not injected'})"
 
 
 def why_all_idle(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -42,7 +42,7 @@ from checkers.kernels.validation import (
 from checkers.kernels.words import APPEND, OK, operation_words
 from checkers.registry import find_checkers
 from harness.contracts.checker import Checker, CheckerFinding
-from harness.contracts.run_context import LOG_CHECKERS, RunContext
+from harness.contracts.run_context import LOG_CHECKERS, RunContext, name_and_id, one_fault
 from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
 from harness.history.op import TransactionEvent
 from harness.history.parquet import by_place, places_of
@@ -344,7 +344,9 @@ def compose(
     unknown += _vacuous(judgements, faults, acked_during, context)
     families = fault_families(faults, context)
     unknown += [
-        without_effect(name, _harmful(faults)) for name, took in families.items() if not took
+        without_effect(name, _harmful(faults), required_faults(faults, context))
+        for name, took in families.items()
+        if not took
     ]
     if context.final_phase_complete:
         # The final phase reads every partition of the workload.
@@ -463,7 +465,7 @@ def _joined(windows: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def required_faults(faults: pa.Table, context: RunContext) -> tuple[str, ...]:
-    """Returns the names of the faults that must take effect.
+    """Returns the faults that must take effect, as `RunContext.enabled_faults` names them.
 
     They had targets or could not be injected. If the run came to its planned end, so must those that it declares.
     """
@@ -503,12 +505,17 @@ def _vacuous(
 
 
 def fault_families(faults: pa.Table, context: RunContext) -> dict[str, bool]:
-    """Returns whether each fault took effect that had to, by name."""
+    """Returns whether all faults took effect that had to, by name."""
     healing = {row["fault"] for row in faults.to_pylist() if row["heals"]}
-    effective = {row["fault"] for row in _harmful(faults) if row["took_effect"]}
-    return {
-        name: name in effective for name in required_faults(faults, context) if name not in healing
-    }
+    effective = [row for row in _harmful(faults) if row["took_effect"]]
+    took = {row["fault"] for row in effective}
+    took |= {one_fault(row["fault"], row["fault_id"]) for row in effective}
+    families: dict[str, bool] = {}
+    for enabled in required_faults(faults, context):
+        name, _ = name_and_id(enabled)
+        if name not in healing:
+            families[name] = families.get(name, True) and enabled in took
+    return families
 
 
 _OF_SERVERS = frozenset({"measures", "progress", "replicas"})

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkers.idle_faults import never_took_effect
+from checkers.idle_faults import beginnings
 from checkers.kernels.compose import has_tested_nothing
 from harness.contracts.metadata import PartitionState
 from harness.contracts.verdict import Validity, Verdict
@@ -33,7 +33,9 @@ def row_of_effects(experiment: Experiment, verdict: Verdict) -> dict[str, Any]:
         reason, or if it is not unknown.
     """
     families: dict[str, bool] = verdict.coverage["fault_families"]
-    without_effect = tuple(never_took_effect(name) for name, took in families.items() if not took)
+    without_effect = tuple(
+        text for name, took in families.items() if not took for text in beginnings(name)
+    )
     nothing = {reason for reason in verdict.reasons if has_tested_nothing(reason)}
     others = [
         reason

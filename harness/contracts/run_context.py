@@ -27,6 +27,17 @@ NOT_RECORDED = ("sparse_offsets", "log_ends_recorded", "at_least_once")
 """Attributes without a column: all our own runs have the same values."""
 
 
+def one_fault(name: str, fault_id: str) -> str:
+    """Returns how `enabled_faults` names a single fault. Names have no spaces; an id may have some."""
+    return f"{name} {fault_id}"
+
+
+def name_and_id(enabled: str) -> tuple[str, str]:
+    """Returns the name of an enabled fault and its id; the id is empty if any fault of that name will do."""
+    name, _, fault_id = enabled.partition(" ")
+    return name, fault_id
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
     """What a run declares about itself; the table `run_facts` has a column for each one not in `NOT_RECORDED`.
@@ -35,8 +46,9 @@ class RunContext:
         profile: Feature profile of the system under test.
         elr_on, min_isr, replication_factor, unclean_election_enabled: What the configuration promises.
         checkers: Names of the checkers that the workload needs.
-        enabled_faults: Names of the faults that must take effect at least once, beside every fault in the `faults`
-            table that had targets or could not be injected; None for no others.
+        enabled_faults: The faults that must take effect, beside every kind of fault in the `faults` table that had
+            targets or could not be injected; None for no others. A name alone, such as "kill", means one fault of
+            that name, whichever; `one_fault` names a single one.
         final_phase_complete: Whether the final phase (heal, settle, read everything) ended as planned.
         acked_during_faults_min: How many appends must have been acknowledged while a fault was in force. Scripted
             schedules that make a partition unavailable on purpose set it to 0.

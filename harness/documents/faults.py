@@ -35,7 +35,7 @@ Every fault reports whether it took effect, with evidence. A run is unknown, not
 
 * None of its faults was in force, or a seed drew no fault although families are enabled.
 * Of a kind of fault that was injected, or could not be injected, no fault took effect.
-* A kind of fault that you wrote into the schedule never took effect: its event did not happen, its targets were
+* A fault that you wrote into the schedule never took effect: its event did not happen, its targets were
   down or already had an exclusive fault, or no message met it. `optional = true` exempts a fault from this, as
   those that a seed draws are exempt. Then the run may be valid; its summary and its page still name the fault and
   the reason.
@@ -155,6 +155,10 @@ stay within what TCP can do:
   the reference system refuse these:
 REFUSABLE.
   The proxies of Apache Kafka refuse these and a few others; the error about a wrong name lists them.
+
+In the simulation `count` is that of all messages together. On real machines each node counts those that it
+receives, and one that is started again counts anew; name one receiver, as in `from leader:t-0 to controller`, for
+an exact number.
 
 A fault on messages that met none affected no node; it is reported and does not count.
 """,

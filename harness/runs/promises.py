@@ -7,7 +7,7 @@ record that shows it. The second row records how the run ended.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.contracts.run_context import RunContext, context_to_row
+from harness.contracts.run_context import RunContext, context_to_row, one_fault
 from harness.contracts.system import HasElectionTimeout, Promises
 from harness.contracts.workload import HasCheckers, LeavesTransactionsOpen
 from harness.history.writer import HistoryWriter
@@ -73,8 +73,8 @@ def _enabled_faults(
     if schedule is not None and not schedule and not experiment.scenario:
         return (*nemesis.faults, *nemesis.templates) or None
     faults = experiment.schedule if schedule is None else schedule
-    needed = {one.fault for one in faults if not one.optional and not one.type.is_repair}
-    return tuple(sorted(needed)) or None
+    needed = [one for one in faults if not one.optional and not one.type.is_repair]
+    return tuple(sorted(one_fault(one.fault, one.id) for one in needed)) or None
 
 
 def _stuck_after_ms(experiment: Experiment) -> int:

@@ -5,13 +5,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError
 
 from checkers.kernels.cut_partition import can_be_cut
 from checkers.kernels.progress import (
     BELOW_MIN_ISR,
     LEFT_OUT,
     NO_LEADER,
-    NOT_ENOUGH_REPLICAS,
     NOT_SERVED,
     PROGRESS,
 )
@@ -21,6 +21,21 @@ from harness.history.schema import TABLES
 from tests.anomalies.runs import broker, fault, replica, state, violation
 
 MS = 1_000_000
+REFUSED = (
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.INVALID_REQUIRED_ACKS,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.UNSUPPORTED_VERSION,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.INVALID_TRANSACTION_TIMEOUT,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+    KafkaError.INVALID_RECORD,
+)
 CONTEXT = RunContext(
     checkers=("progress",),
     final_phase_complete=False,
@@ -337,7 +352,7 @@ def test_leaders_that_come_and_go_are_no_progress_if_none_of_them_serves_a_clien
         ([final(0, "append", 105, None, final=False)], ""),
         ([final(0, "append", 105, 139)], ""),
         # Refused for what it is: too large, its timestamp, a policy. No leader, or a timeout, is another thing.
-        *(([final(0, "append", 105, 199, error_code=code)], "") for code in (10, 32, 44, 87)),
+        *(([final(0, "append", 105, 199, error_code=code)], "") for code in REFUSED),
         *(([final(0, "append", 105, 199, error_code=code)], NOT_SERVED) for code in (5, 7, 19, 20)),
         ([final(0, "append", 105, 150, error_code=10), final(1, "append", 151, 199)], NOT_SERVED),
     ],
@@ -364,7 +379,7 @@ def test_a_min_isr_above_the_number_of_replicas_may_refuse_every_append(
     replicas: list[int], isr: list[int], min_isr: int, expected: str
 ) -> None:
     states = [at(50, 1, isr, replicas=replicas, min_isr=min_isr)]
-    refused = [final(0, "append", 105, 199, error_code=NOT_ENOUGH_REPLICAS)]
+    refused = [final(0, "append", 105, 199, error_code=KafkaError.NOT_ENOUGH_REPLICAS)]
     assert form(partition_states=states, operations=refused) == expected
     unanswered = [final(0, "append", 105, 199)]
     assert form(partition_states=states, operations=unanswered) == (expected or NOT_SERVED)

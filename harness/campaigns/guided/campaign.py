@@ -84,7 +84,7 @@ class GuidedArm:
         step = self._guidance.step(number)
         if step is not None:
             row["search"] = step.to_row()
-            if is_failing(row):
+            if is_failing(row) or row["unknown_reason"]:
                 self.store(number, step.mutant.trial)
                 row["search"]["file"] = self._path_of(number).name
         pairs = zip(row.get("coverage", ()), row.pop("feature_names", ()), strict=True)

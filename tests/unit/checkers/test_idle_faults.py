@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from checkers.idle_faults import NAMED_MAX, why_all_idle, why_idle, without_effect
+from checkers.idle_faults import NAMED_MAX, beginnings, why_all_idle, why_idle, without_effect
 
 
 def row(number: int = 1, fault: str = "cut", **values: Any) -> dict[str, Any]:
@@ -16,6 +16,7 @@ def row(number: int = 1, fault: str = "cut", **values: Any) -> dict[str, Any]:
         "fault": fault,
         "resolved": [],
         "failed": False,
+        "took_effect": False,
         "evidence": text,
         **values,
     }
@@ -51,9 +52,18 @@ def test_a_sentence_names_the_first_faults_and_counts_the_others() -> None:
 
 
 def test_the_reason_of_one_fault_leaves_the_others_out() -> None:
-    rows = [row(1), row(2, "kill")]
+    rows = [row(1), row(2, "kill"), row(3, "pause", took_effect=True)]
     kill = "the fault 'kill' never took effect (f2 kill: it met no target)"
-    assert without_effect("kill", rows) == kill
-    assert (
-        without_effect("power", rows) == "the fault 'power' never took effect (none was injected)"
-    )
+    assert without_effect("kill", rows, ["kill"]) == kill
+    assert without_effect("kill", rows, ["kill f2", "cut f1"]) == kill
+    power = "the fault 'power' never took effect (none was injected)"
+    assert without_effect("power", rows, ["power f9"]) == power
+
+
+def test_a_reason_names_the_faults_that_are_needed_if_others_of_their_name_took_effect() -> None:
+    rows = [row(1, took_effect=True), row(2), row(3), row(4, took_effect=True)]
+    some = "some of the faults 'cut' never took effect"
+    needed = ["cut f1", "cut f3", "kill f2"]
+    assert without_effect("cut", rows, needed) == f"{some} (f3 cut: it met no target)"
+    assert without_effect("cut", rows, ["cut f1", "cut f9"]) == f"{some} (one was not injected)"
+    assert {some, "the fault 'cut' never took effect"} == set(beginnings("cut"))

@@ -77,6 +77,21 @@ UNKNOWN = {
         RunContext(enabled_faults=("cut", "pause")),
         "the fault 'pause' never took effect (f2 pause: the event 'election' did not happen)",
     ),
+    "one of two enabled faults of a name did not begin": (
+        [fault(5, "kill", ["b1"], healed=40) | {"fault_id": "f1"}, idle("f2", "kill")],
+        RunContext(enabled_faults=("kill f1", "kill f2")),
+        "some of the faults 'kill' never took effect (f2 kill: the event 'election' did not happen)",
+    ),
+    "an enabled fault of a name is not in the record": (
+        [fault(5, "kill", ["b1"], healed=40) | {"fault_id": "f1"}],
+        RunContext(enabled_faults=("kill f1", "kill f2")),
+        "some of the faults 'kill' never took effect (one was not injected)",
+    ),
+    "only a fault that may come to nothing took effect": (
+        [fault(5, "kill", ["b1"], healed=40) | {"fault_id": "f1"}, idle("f2", "kill")],
+        RunContext(enabled_faults=("kill f2",)),
+        "some of the faults 'kill' never took effect (f2 kill: the event 'election' did not happen)",
+    ),
     "no fault began": (
         [idle("f1", "pause"), idle("f2", "kill")],
         RunContext(acked_during_faults_min=0),
@@ -97,6 +112,17 @@ def test_a_run_that_could_not_have_failed_is_unknown(name: str) -> None:
     verdict = judge_run(run(CALLS, faults=faults), context)
     assert verdict.validity == Validity.UNKNOWN
     assert any(reason in text for text in verdict.reasons)
+
+
+def test_a_fault_that_may_come_to_nothing_leaves_the_run_valid() -> None:
+    faults = [fault(5, "kill", ["b1"], healed=40) | {"fault_id": "f1"}, idle("f2", "kill")]
+    for enabled in (None, ("kill",), ("kill f1",)):
+        verdict = judge_run(run(CALLS, faults=faults), RunContext(enabled_faults=enabled))
+        assert verdict.validity == Validity.VALID
+        assert verdict.coverage["fault_families"] == {"kill": True}
+    both = RunContext(enabled_faults=("kill f1", "kill f2"))
+    verdict = judge_run(run(CALLS, faults=faults), both)
+    assert verdict.coverage["fault_families"] == {"kill": False}
 
 
 def test_effective_faults_during_acknowledged_appends_leave_the_run_valid() -> None:

@@ -5,16 +5,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError
 
 from checkers.kernels.progress import (
     BELOW_MIN_ISR,
     LEFT_OUT,
     NO_LEADER,
-    NOT_ENOUGH_REPLICAS,
     NOT_SERVED,
     PROGRESS,
-    REFUSALS,
 )
 from harness.contracts.checker import CheckerFinding
 from harness.contracts.run_context import RunContext
@@ -54,12 +51,6 @@ ZERO: dict[str, Any] = {
     "replica_states": [replica(1, number, 1) for number in OF_0],
 }
 """Brokers 0, 1 and 2, for partitions whose replicas these are."""
-
-
-def test_errors_have_the_numbers_that_librdkafka_knows() -> None:
-    errors = {**REFUSALS, NOT_ENOUGH_REPLICAS: "NOT_ENOUGH_REPLICAS"}
-    named = {code: KafkaError(code).name() for code in errors}
-    assert named == {**errors, 10: "MSG_SIZE_TOO_LARGE"}
 
 
 def test_broker_0_may_lead() -> None:

@@ -12,6 +12,7 @@ from checkers.spark import SparkOptions
 from harness.campaigns import compare as campaigns
 from harness.campaigns.compare import Workers, run_campaign, swarm_plan
 from harness.campaigns.files import CORPUS_FOLDER, ROWS_FILE
+from harness.campaigns.guided.campaign import GuidedArm
 from harness.campaigns.guided.guidance import (
     FAMILIES_MAX,
     GENERATION,
@@ -365,3 +366,33 @@ def test_a_stored_run_has_the_same_trace_hash_and_coverage() -> None:
         simulate(mutant.trial.experiment, 3).trace_hash,
     )
     assert one == other != drawn.trace_hash
+
+
+@pytest.mark.parametrize(
+    ("values", "is_stored"),
+    [
+        ({"verdict": "unknown", "unknown_reason": "the final reads do not agree"}, True),
+        ({"verdict": "unknown", "tested_nothing": True}, False),
+        ({"verdict": "invalid"}, True),
+        ({}, False),
+    ],
+)
+def test_a_changed_run_is_stored_if_a_reason_of_the_campaign_may_name_it(
+    tmp_path: Path, values: dict[str, Any], is_stored: bool
+) -> None:
+    arm = GuidedArm("a", SEARCH, 0, 0.5, lambda number: tmp_path / f"{number}.toml")
+    changed = []
+    for number in range(64):
+        data = {"experiment": experiments.to_data(SEARCH), "seed": number, "arm": "a", "run": ""}
+        request = arm.request(number, data)
+        row = answer(request)
+        if "root_seed" in request:
+            changed.append(number)
+            plain = {"verdict": "valid", "violations": [], "error": "", "unknown_reason": ""}
+            row.update(coverage=[], feature_names=[], **{**plain, **values})
+        arm.stamp(number, row)
+        arm.notice(number, row)
+    assert len(changed) > 10
+    assert [number for number in changed if (tmp_path / f"{number}.toml").exists()] == (
+        changed if is_stored else []
+    )

@@ -17,6 +17,7 @@ from harness.contracts.run_context import (
     context_from_facts,
     context_from_json,
     context_to_row,
+    name_and_id,
 )
 from harness.history.schema import FAULTS, RUN_FACTS
 from harness.history.writer import HistoryWriter
@@ -130,7 +131,11 @@ def test_without_any_fault_that_was_drawn_what_is_enabled_must_take_effect() -> 
     assert promised_context(drawing, (drawn,)).enabled_faults is None
     assert promised_context(Experiment(), ()).enabled_faults is None
     written = Experiment(schedule=(replace(drawn, optional=False),))
-    assert promised_context(written).enabled_faults == ("cut",)
+    assert promised_context(written).enabled_faults == ("cut f1",)
+    second = replace(drawn, id="my own", optional=False)
+    both = promised_context(Experiment(), (second, replace(drawn, optional=False)))
+    assert both.enabled_faults == ("cut f1", "cut my own"), "each of them, not one of them"
+    assert [name_and_id(one) for one in both.enabled_faults] == [("cut", "f1"), ("cut", "my own")]
 
 
 def test_a_run_records_its_promises_first_and_its_end_last() -> None:
@@ -174,7 +179,7 @@ def test_a_run_records_its_promises_first_and_its_end_last() -> None:
             "progress",
             "consumer-group",
         ),
-        enabled_faults=("kill",),
+        enabled_faults=("kill f1",),
         final_phase_complete=False,
         incomplete_reason="the harness died before the run was over",
         stuck_after_ms=30_000,
