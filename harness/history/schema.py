@@ -376,7 +376,7 @@ RUN_FACTS = pa.schema(
             "enabled_faults",
             pa.list_(_STR),
             "faults that must take effect, beside each kind in the `faults` table that had targets or could not "
-            "be injected: `kill` means any fault of that name, `kill f2` the one with the id f2; null for no others",
+            "be injected: `kill` means any fault of that name, `kill f2` the one with the id f2; null: no others",
             nullable=True,
         ),
         _field("final_phase_complete", _BOOL, "whether the final phase ended as planned"),
