@@ -6,9 +6,10 @@ and no election divides one. But an election that loses records may come between
 two logs: what only such polls show is undecided, unless one leader served both.
 
 The final reads decide, because the log no longer changes then: where they returned one record of a batch, they
-must have returned each of the others whose place they went over. A record that cannot be read may be the missing
-one. In a compacted topic the cleaner may have removed it because of a later record that an election lost, which is
-lawful if that election may be; then it is judged as a loss, if it was acknowledged or read, and not as torn off.
+must have returned each of the others whose place they went over, or that the log is too short for. A batch cannot
+begin before offset 0. A record that cannot be read may be the missing one. In a compacted topic the cleaner may
+have removed it because of a later record that an election lost. That is lawful if that election may be; then it is
+judged as a loss, if it was acknowledged or read, and not as torn off.
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ import pyarrow as pa
 from checkers.kernels.evidence import Evidence, sentence
 from checkers.kernels.final_polls import epochs_of, first_offsets, records_of_final_polls
 from checkers.kernels.findings import Finding, finding
-from checkers.kernels.history import I64, Bools, PartitionHistory, lookup
+from checkers.kernels.history import I64, INF_NS, Bools, PartitionHistory, lookup
 from checkers.kernels.judging import judged_finding
 from checkers.kernels.log_checkers import LOG_TABLES, elections_of, log_of, reader_of
 from checkers.kernels.lost_acked import FinalLog, final_log
@@ -47,7 +48,13 @@ def batch_heads(operations: pa.Table) -> tuple[I64, I64]:
 
 
 def check_batches(
-    history: PartitionHistory, operations: pa.Table, final: FinalLog, *, log_start_offset: int
+    history: PartitionHistory,
+    operations: pa.Table,
+    final: FinalLog,
+    *,
+    log_start_offset: int,
+    least_end_offset: int = 0,
+    clock_error_ns: int = 0,
 ) -> Finding:
     """Finds records that the final reads did not return although they returned others of the same batch.
 
@@ -56,6 +63,8 @@ def check_batches(
         operations: Its rows.
         final: What the final reads showed.
         log_start_offset: What is below it may have been deleted.
+        least_end_offset: How long the log is at least, although clients may not see all of it.
+        clock_error_ns: By how much two clocks of the run may differ.
 
     Returns:
         `torn-batch`: `first` is an append whose record was returned at `offset`, `second` one of the same batch
@@ -77,9 +86,13 @@ def check_batches(
         return finding("torn-batch", np.empty(0, dtype=np.int64))
     member, offset = by_op[at[is_member]], offset[is_member]
     # One copy of a batch for each offset at which it would begin.
-    copies, shown = np.unique(
-        np.stack((head[member], offset - place[member])), axis=1, return_index=True
+    copies, shown, copy_of = np.unique(
+        np.stack((head[member], offset - place[member])),
+        axis=1,
+        return_index=True,
+        return_inverse=True,
     )
+    copy_of = copy_of.reshape(-1)
     batch = np.searchsorted(head[begin], copies[0])
     size = count[batch]
     copy = np.repeat(np.arange(len(batch)), size)
@@ -88,8 +101,14 @@ def check_batches(
     append = begin[batch][copy] + within
     is_there = _pairs(append, expected, member, offset)
     unreadable = history.record_offset[(history.record_poll >= 0) & ~history.record_trusted]
-    missing = ~is_there & (expected >= log_start_offset) & final.covers(expected)
-    missing &= ~np.isin(expected, unreadable)
+    # An end that was asked for before a record of the batch was seen may have been a smaller one.
+    seen_ns = np.full(len(batch), INF_NS, dtype=np.int64)
+    read_ns = history.poll_res[history.record_poll[rows[is_member]]]
+    np.minimum.at(seen_ns, copy_of, read_ns)
+    is_settled = final.is_complete & (seen_ns[copy] + clock_error_ns < final.end_asked_ns)
+    is_beyond = is_settled & (expected >= max(final.end_offset, least_end_offset))
+    missing = (expected >= log_start_offset) & (final.covers(expected) | is_beyond)
+    missing = ~is_there & (missing | (expected < 0)) & ~np.isin(expected, unreadable)
     found = np.flatnonzero(missing)
     return finding(
         "torn-batch",
@@ -149,8 +168,16 @@ class Batches:
             phase_complete=context.final_phase_complete,
         )
         operations = tables["operations"]
-        found = check_batches(history, operations, final, log_start_offset=context.log_start_offset)
-        if found.count and context.compacted and elections_of(tables, context).can_excuse:
+        elections = elections_of(tables, context)
+        found = check_batches(
+            history,
+            operations,
+            final,
+            log_start_offset=context.log_start_offset,
+            least_end_offset=elections.settled_end_offset or 0,
+            clock_error_ns=context.clock_error_ns,
+        )
+        if found.count and context.compacted and elections.can_excuse:
             # What may have been removed because of a record that is still there counts as returned already.
             is_replaced = reader_of(tables, context).have_later(found.second, found.other)
             found = found.take(np.flatnonzero(~is_replaced))
@@ -159,7 +186,7 @@ class Batches:
         if not found.count:
             return CheckerReport(coverage=coverage)
         is_certain = np.ones(found.count, dtype=np.bool_)
-        if elections_of(tables, context).can_excuse:
+        if elections.can_excuse:
             is_certain = _is_in_one_log(found, history, operations)
         evidence = Evidence(operations)
         torn = []

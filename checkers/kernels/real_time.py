@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from checkers.kernels.columns import heads
 from checkers.kernels.facts import Facts
 from checkers.kernels.findings import Finding, finding, joined
-from checkers.kernels.history import I64, OK_SOMEWHERE, Bools, PartitionHistory
+from checkers.kernels.history import I64, NONE, OK_SOMEWHERE, Bools, PartitionHistory
 
 NEVER_NS = -(2**61)
 """Stands for "no bound" in maxima of times."""
@@ -79,16 +80,18 @@ def not_after(
     Args:
         history: One partition.
         facts: Derived from it.
-        sent_twice: Whether a record that was read may be a later one of the same append. Then the acknowledgement
-            of an append without an offset proves nothing about the place where it was read.
+        sent_twice: Whether a record that was read may be a later one of the same append. Then the record that was
+            acknowledged without an offset may also be at an offset whose record is not known.
     """
     places = facts.places
     append, place = facts.acked, facts.acked_place
     # A read showed the place of an append that succeeded without learning its offset.
     succeeded = np.flatnonzero(history.append_status[facts.pinned] == OK_SOMEWHERE)
-    if len(succeeded) and not sent_twice:
-        append = np.concatenate((append, facts.pinned[succeeded]))
-        place = np.concatenate((place, facts.pinned_place[succeeded]))
+    if len(succeeded):
+        found, at = facts.pinned[succeeded], facts.pinned_place[succeeded]
+        if sent_twice:
+            found, at = _first_possible(history, facts, found, at)
+        append, place = np.concatenate((append, found)), np.concatenate((place, at))
     groups = [
         NotAfter(
             kind=APPEND,
@@ -121,6 +124,35 @@ def not_after(
             )
         )
     return groups
+
+
+def _first_possible(
+    history: PartitionHistory, facts: Facts, append: I64, place: I64
+) -> tuple[I64, I64]:
+    """Returns appends that may have several records, each with the first place that the acknowledged one may have.
+
+    That is where a read showed one of them first, or before it a place whose record is not known. With acks=1 the
+    acknowledged record may be lost.
+
+    Args:
+        history: One partition.
+        facts: Derived from it.
+        append: Appends acknowledged without an offset.
+        place: Where reads showed their records.
+    """
+    if facts.places.start:
+        # Retention may have removed it.
+        return append[:0], place[:0]
+    order = np.lexsort((place, append))
+    append, place = append[order], place[order]
+    first = heads(append) & (history.append_acks[append] != 1)
+    known = facts.value != NONE
+    known[facts.acked_place[facts.append_weak[facts.acked]]] = False
+    known &= facts.places.offset(np.arange(len(known))) == np.arange(len(known))
+    unknown = len(known) if known.all() else int(np.argmin(known))
+    place = np.minimum(place[first], unknown)
+    exists = place < facts.places.count
+    return append[first][exists], place[exists]
 
 
 def not_before(

@@ -69,7 +69,7 @@ def step(model: Model, state: Hashable, operation: Operation) -> Hashable | None
         hash(after)
     except HarnessError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _failed(model, "step", error, operation) from error
     return after
 
@@ -135,7 +135,7 @@ def _guarded(
         return run()
     except HarnessError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _failed(model, name, error, operation) from error
 
 
@@ -150,7 +150,7 @@ def _name(method: Callable[..., object]) -> str:
 
 
 def _failed(
-    model: Model, name: str, error: Exception, operation: Operation | None = None
+    model: Model, name: str, error: BaseException, operation: Operation | None = None
 ) -> UsageError:
     where = "" if operation is None else f" on {operation.text()!r}"
     what = " ".join(f"{type(error).__name__}: {error}".split())

@@ -55,7 +55,7 @@ def _imported(path: str) -> Any:
     module, _, attribute = path.partition(":")
     try:
         return getattr(import_module(module), attribute)
-    except Exception as error:  # whatever the module raises while it is imported
+    except (Exception, SystemExit) as error:  # whatever the module raises while it is imported
         raise UsageError(
             f"the model {path!r} cannot be loaded: {type(error).__name__}: {error}"
         ) from None

@@ -230,7 +230,7 @@ class Experiment:
             diagram of the report: "on", "off", or the system's default ("auto": on for the reference system, off
             for Apache Kafka, whose request log is slow). A simulated run needs no record.
         sim_wire: Send every simulated message through the codec.
-        stop_on_violation: End the main phase as soon as clients have seen something that no log does.
+        stop_on_violation: End the main phase as soon as what clients have seen contradicts the order in time.
         check_invariants: In the simulation, look into the nodes all the time; a broken invariant ends the run.
             Without it the run shows what clients alone see.
 

@@ -13,7 +13,7 @@ from harness.contracts.run_context import BATCH_CHECKER, LOG_CHECKERS, RunContex
 from harness.contracts.verdict import Judgement, Validity
 from harness.errors import HistoryError
 from harness.history.schema import TABLES
-from tests.anomalies.runs import Call, run, state
+from tests.anomalies.runs import Call, leads, run, state
 from tests.property.brute_force import operations_table, records_table
 
 CONTEXT = RunContext(
@@ -97,6 +97,44 @@ def test_records_of_a_batch_in_the_wrong_order_are_not_at_their_places() -> None
     assert torn([*THREE, final((0, 0), (1, 2), (2, 1), end=3)]) > 0
 
 
+@pytest.mark.parametrize(
+    ("calls", "count"),
+    [
+        # The settled log ends behind the first record of three.
+        ([*THREE, final((0, 0), end=1), final(op=95, position=1, end=1)], 2),
+        ([*THREE, final((0, 0), (1, 1), end=2), final(op=95, position=2, end=2)], 1),
+        # The end was asked for before the record was there to be seen, or the log goes on.
+        ([*THREE, final((0, 0), end=1)], 0),
+        ([*THREE, final((0, 0), end=1), final(op=95, position=1, end=2)], 0),
+        # A batch cannot begin before offset 0.
+        ([*THREE, final((0, 1), (1, 2), end=2)], 1),
+        ([*THREE, final((0, 2), end=1)], 2),
+        ([*THREE, final((1, 1), (2, 2), position=1, end=3)], 0),
+    ],
+)
+def test_a_log_that_is_too_short_for_a_batch_has_torn_it(calls: list[Call], count: int) -> None:
+    assert torn(calls) == count
+
+
+def test_a_batch_may_go_on_beyond_the_end_that_clients_see() -> None:
+    """Near miss: the leader has two records, of which one is not committed."""
+    calls = [*THREE[:2], final((0, 0), end=1), final(op=95, position=1, end=1)]
+    states = [state(0, 1, [1, 2, 3], epoch=0)]
+    for end, expected in ((1, [Judgement.FORBIDDEN]), (2, [])):
+        logs = [leads(50, 1, end, epoch=0)]
+        verdict = judge_run(run(calls, states=states, replicas=logs), CONTEXT)
+        assert [one.judgement for one in verdict.anomalies if one.id == "torn-batch"] == expected
+
+
+@pytest.mark.parametrize(("error_ns", "count"), [(4, 1), (5, 0)])
+def test_an_end_counts_that_was_asked_for_after_the_record_was_seen(
+    error_ns: int, count: int
+) -> None:
+    """The record was seen at 191; clocks may differ."""
+    calls = [*THREE[:2], final((0, 0), end=1), replace(final(op=95, position=1, end=1), inv=196)]
+    assert torn(calls, replace(CONTEXT, clock_error_ns=error_ns)) == count
+
+
 def test_what_was_not_reached_may_be_there() -> None:
     assert torn([*THREE, final((0, 0), (1, 1), end=3)]) == 0
     assert torn([*THREE, final((1, 1), (2, 2), position=1, end=3)]) == 0
@@ -123,8 +161,8 @@ def test_the_verdict_names_it_and_nothing_excuses_it() -> None:
     (anomaly,) = verdict.anomalies
     assert (anomaly.id, anomaly.judgement) == ("torn-batch", Judgement.FORBIDDEN)
     assert anomaly.sentence == (
-        "the final reads returned the record of op 0 at offset 0, and went past offset 1 without that of op 1,"
-        " which was sent in the same batch"
+        "the final reads returned the record of op 0 at offset 0, but not that of op 1,"
+        " which was sent in the same batch and belongs at offset 1"
     )
     assert [witness.op_index for witness in anomaly.witnesses] == [0, 1]
     assert verdict.levels["integrity"] == "broken"
@@ -168,14 +206,26 @@ def missing_by_definition(calls: list[Call]) -> int:
     polls = [call for call in calls if call.kind == "poll" and call.records]
     there = {row for call in polls for row in call.records}
     passed = {offset for call in polls for offset in range(call.position, call.records[-1][0] + 1)}
-    missing = {
-        (value, offset - members.index(shown) + place)
-        for offset, shown in there
-        for members in batches.values()
-        if shown in members
-        for place, value in enumerate(members)
-    }
-    return sum(1 for value, offset in missing if (offset, value) not in there and offset in passed)
+    end = max([call.end for call in calls if call.final] + [offset + 1 for offset in passed])
+    asked = max((call.inv for call in calls if call.final and call.end == end), default=-1)
+    is_complete = passed >= set(range(end))
+    # Of each copy of a batch, when its first record was seen.
+    seen: dict[tuple[int, int], int] = {}
+    for call in polls:
+        for offset, shown in call.records:
+            for head, members in batches.items():
+                if shown in members:
+                    copy = head, offset - members.index(shown)
+                    assert call.res is not None
+                    seen[copy] = min(seen.get(copy, call.res), call.res)
+    count = 0
+    for (head, begin), seen_at in seen.items():
+        for place, value in enumerate(batches[head]):
+            offset = begin + place
+            is_beyond = is_complete and offset >= end and seen_at < asked
+            if (offset, value) not in there and (offset in passed or offset < 0 or is_beyond):
+                count += 1
+    return count
 
 
 def random_history(random: Random) -> list[Call]:
@@ -196,6 +246,10 @@ def random_history(random: Random) -> list[Call]:
         if part:
             position = part[0][0] - random.choice((0, 0, min(1, part[0][0])))
             calls.append(final(*part, op=90 + number, position=position, end=offset))
+    if random.random() < 0.5:
+        # A later read shows where the log ends.
+        later = random.choice((0, 0, 1))
+        calls.append(replace(final(op=95, position=offset, end=offset + later), inv=195, res=199))
     return calls
 
 

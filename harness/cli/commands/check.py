@@ -110,7 +110,7 @@ def add_parser(commands: Subcommands) -> None:
         "--log-start-offset",
         type=natural_number,
         metavar="N",
-        help="leave out offsets of a file below this one, which retention may have removed (default: what its "
+        help="expect no record of a file below this offset, which retention may have removed (default: what its "
         "first line declares, otherwise 0)",
     )
     parser.add_argument(

@@ -42,8 +42,8 @@ def add_parser(commands: Subcommands) -> None:
     parser.add_argument(
         "--stop-on-violation",
         action="store_true",
-        help="end the workload and the faults as soon as clients have seen something that no log does, then heal,"
-        " read everything and judge: a run that was ended is never valid",
+        help="end the workload and the faults as soon as what clients have seen contradicts the order in time (the"
+        " final verdict finds more), then heal, read everything and judge: a run that was ended is never valid",
     )
     parser.add_argument(
         "--coverage",

@@ -113,7 +113,7 @@ def broken(**methods: Any) -> Any:
 
     def method(name: str, what: Any) -> Any:
         def replaced(self: Any, *arguments: Any) -> Any:
-            if isinstance(what, Exception):
+            if isinstance(what, BaseException):
                 raise what
             return what
 
@@ -164,6 +164,8 @@ def divides(self: Any, operations: Any) -> Any:
         ),
         (Broken(), "the model 'counter' failed in step on 'process 0 get -> 1': KeyError"),
         (Unhashable(), "TypeError"),
+        (broken(step=SystemExit(0)), "failed in step on 'process 0 get -> 1': SystemExit: 0"),
+        (broken(initial_state=SystemExit(3)), "failed in initial_state: SystemExit: 3"),
         (LyingObserver(), "would only observe, but it changes the state"),
         (LyingOverwrite(), "would replace the whole state, but refuses it"),
     ],

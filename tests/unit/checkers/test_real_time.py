@@ -8,7 +8,7 @@ import pytest
 from checkers.kernels.facts import derive_facts
 from checkers.kernels.history import read_history
 from checkers.kernels.left_out import LeftOut
-from checkers.kernels.linearizability import check_tables
+from checkers.kernels.linearizability import Options, check_tables
 from checkers.kernels.real_time import check_real_time, not_after, not_before
 from tests.anomalies.runs import Call, append, read
 from tests.property.brute_force import ends_table, operations_table, records_table
@@ -166,7 +166,7 @@ def test_of_two_contradictions_of_one_poll_the_larger_one_is_reported() -> None:
 
 
 @pytest.mark.parametrize("sent_twice", [None, False, True])
-def test_a_record_that_was_read_is_that_of_its_append_unless_producers_send_twice(
+def test_a_second_record_of_an_append_is_a_further_fact_if_producers_send_twice(
     sent_twice: bool | None,
 ) -> None:
     """Op 1 succeeded before op 2 was sent, and was read behind it. Op 3 was read at offsets 2 and 3."""
@@ -183,11 +183,68 @@ def test_a_record_that_was_read_is_that_of_its_append_unless_producers_send_twic
     order, _ = not_before(history, facts, **more)
     inversions = [each.id for each in check_real_time(history, facts, **more)]
     places = sorted(zip(order.op.tolist(), order.offset.tolist(), strict=True))
-    if sent_twice:
-        assert after.op.tolist() == [2, 3]
-        assert places == [(1, 1), (2, 0), (3, 2), (3, 3)]
-        assert inversions == []
-    else:
-        assert after.op.tolist() == [2, 3, 1]
-        assert places == [(1, 1), (2, 0), (3, 2)]
-        assert inversions == ["order-inversion"]
+    assert places == [(1, 1), (2, 0), (3, 2), *([(3, 3)] if sent_twice else [])]
+    assert after.op.tolist() == [2, 3, 1]
+    assert inversions == ["order-inversion"]
+
+
+AGAIN = Options(sent_twice=True)
+
+
+def orders(calls: list[Call], options: Options = AGAIN) -> list[tuple[str, int, int]]:
+    """Returns what real time contradicts, if producers may have sent appends again."""
+    report = check_tables(operations_table(calls), records_table(calls), ends_table(calls), options)
+    return [
+        (f.id, first, second)
+        for f in report.findings
+        if f.id != "duplicate"
+        for first, second in zip(f.first.tolist(), f.second.tolist(), strict=True)
+    ]
+
+
+def test_the_acknowledged_record_of_an_append_that_was_sent_again_is_at_one_of_its_places() -> None:
+    """Op 1 succeeded before op 2 was sent. All offsets before its first record hold others, so it is behind op 2."""
+    calls = [append(1, None, at=1), append(2, 0, at=5), read(9, 20, 2, 1)]
+    assert orders(calls) == [("order-inversion", 1, 2)]
+    again = [*calls[:2], read(9, 20, 2, 1, 1)]
+    assert orders(again) == [("order-inversion", 1, 2)], "two records of it, both behind op 2"
+    before = [append(1, None, at=1), append(2, 1, at=5), read(9, 20, 1, 2, 1)]
+    assert orders(before) == [], "its first record may be the acknowledged one"
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        # Nobody knows the record at offset 0: it may be the acknowledged one.
+        [append(1, None, at=1), append(2, 1, at=5), read(9, 20, 2, 1, start=1)],
+        # It is that of an append with acks=1, which may have been lost before op 1 was written there.
+        [
+            append(1, None, at=1),
+            append(2, 1, at=5),
+            append(3, 0, at=0, acks=1),
+            read(9, 20, 2, 1, start=1),
+        ],
+        # With acks=1 the acknowledged record of op 1 may be lost.
+        [append(1, None, at=1, acks=1), append(2, 0, at=5), read(9, 20, 2, 1)],
+        [
+            replace(append(1, None, at=1), outcome="info", res=None),
+            append(2, 0, at=5),
+            read(9, 20, 2, 1),
+        ],
+        [append(1, None, at=4), append(2, 0, at=5), read(9, 20, 2, 1)],
+    ],
+    ids=["unknown", "acks=1 below", "acks=1", "no response", "at one time"],
+)
+def test_the_acknowledged_record_may_be_elsewhere(calls: list[Call]) -> None:
+    assert orders(calls) == []
+
+
+def test_retention_may_have_removed_the_acknowledged_record() -> None:
+    calls = [append(1, None, at=1), append(2, 4, at=5), read(9, 20, 2, 1, start=4)]
+    assert orders(calls, replace(AGAIN, log_start_offset=4)) == []
+
+
+def test_a_log_end_that_lacks_an_append_that_was_sent_again_is_stale() -> None:
+    calls = [append(1, None, at=1), latest(2, 0, at=5), read(9, 20, 1)]
+    assert orders(calls) == [("stale-end", 1, 2)]
+    assert orders([append(1, None, at=1), latest(2, 1, at=5), read(9, 20, 1)]) == []
