@@ -146,8 +146,8 @@ _SENTENCES = {
         " final reads do not show op {first}"
     ),
     "torn-batch": (
-        "the final reads returned the record of op {first} at offset {offset}, but not that of op {second}, which was"
-        " sent in the same batch and belongs at offset {other}"
+        "the final reads returned the record of op {first} at offset {offset}, but not that of op {second}, which"
+        " was sent in the same batch and belongs at offset {other}"
     ),
     "nonmonotonic-poll": (
         "op {first} polled from offset {other}, but returned offset {offset} below it or twice"

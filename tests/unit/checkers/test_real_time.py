@@ -203,7 +203,10 @@ def orders(calls: list[Call], options: Options = AGAIN) -> list[tuple[str, int, 
 
 
 def test_the_acknowledged_record_of_an_append_that_was_sent_again_is_at_one_of_its_places() -> None:
-    """Op 1 succeeded before op 2 was sent. All offsets before its first record hold others, so it is behind op 2."""
+    """Op 1 succeeded before op 2 was sent. Each offset before its first record holds another one.
+
+    So op 1 is behind op 2.
+    """
     calls = [append(1, None, at=1), append(2, 0, at=5), read(9, 20, 2, 1)]
     assert orders(calls) == [("order-inversion", 1, 2)]
     again = [*calls[:2], read(9, 20, 2, 1, 1)]
