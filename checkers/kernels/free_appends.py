@@ -23,6 +23,7 @@ from checkers.kernels.facts import Facts
 from checkers.kernels.findings import Finding, finding
 from checkers.kernels.history import (
     ABSENT,
+    FAIL,
     I64,
     INF_NS,
     INFO,
@@ -149,6 +150,8 @@ def check_free_appends(
     bounds = _bounds(history, facts, clock_error_ns, sent_twice=sent_twice)
     holes = _holes(history, facts, bounds, sparse)
     tail = Tail(order_absent_ns=int(bounds.order[-1]), latest_absent_ns=int(bounds.latest[-1]))
+    if sent_twice and not sparse and (early := _before_every_append(history, holes)) is not None:
+        return [early], holes
     # An append that was sent again has one place in the log that remained. An earlier attempt may have had another
     # one in a log that an election replaced, so a hole may be where it was.
     found = fit_free_appends(
@@ -314,6 +317,19 @@ def _shortage(history: PartitionHistory, holes: Holes, order: I64) -> Finding | 
     return _hole_finding(
         "unfilled-hole", int(holes.first[0]), min(total, 2**62), min(total - len(order), 2**62)
     )
+
+
+def _before_every_append(history: PartitionHistory, holes: Holes) -> Finding | None:
+    """Returns the finding that a hole existed before any append began, if one did.
+
+    Producers that send appends again may fill every hole, but not with a record that nobody had sent yet.
+    """
+    invoked = history.append_inv[history.append_status != FAIL]
+    early = np.flatnonzero(holes.earliest_present_ns < invoked.min(initial=INF_NS))
+    if not len(early):
+        return None
+    name = "hole-before-append" if len(invoked) else "unfilled-hole"
+    return _hole_finding(name, int(holes.first[early[0]]), 1, 1)
 
 
 def _fill(history: PartitionHistory, holes: Holes, order: I64) -> list[Finding]:

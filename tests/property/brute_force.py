@@ -154,7 +154,7 @@ def judge_accepts(calls: list[Call], *, sparse: bool = False, level: str = "fres
         + [offset for call in live for offset, _ in call.records]
     )
     timed = level != "integrity"
-    before = [sum(1 << j for j, y in enumerate(live) if timed and _precedes(y, x)) for x in live]
+    before = [sum(1 << j for j, y in enumerate(live) if timed and precedes(y, x)) for x in live]
     optional = sum(
         1 << i for i, call in enumerate(live) if call.kind == "append" and call.outcome == "info"
     )
@@ -170,7 +170,7 @@ def judge_accepts(calls: list[Call], *, sparse: bool = False, level: str = "fres
             # An append of unknown outcome precedes nothing, so it may come at any time, or never.
             if done >> i & 1 or before[i] & ~done:
                 continue
-            for log_after, end_after in _effects(call, log, end, highest, sparse, level != "fresh"):
+            for log_after, end_after in effects(call, log, end, highest, sparse, level != "fresh"):
                 if search(done | 1 << i, log_after, end_after):
                     return True
         dead.add((done, log, end))
@@ -185,11 +185,11 @@ def _as_it_counts(call: Call) -> Call:
     return replace(call, outcome="info", res=None, offset=None) if is_silent else call
 
 
-def _precedes(y: Call, x: Call) -> bool:
+def precedes(y: Call, x: Call) -> bool:
     return y.outcome == "ok" and y.res is not None and y.res < x.inv
 
 
-def _effects(
+def effects(
     call: Call, log: Log, end: int, highest: int, sparse: bool, may_be_stale: bool
 ) -> Iterator[tuple[Log, int]]:
     """Yields every state of the log after one operation that returned what it did."""
@@ -240,11 +240,11 @@ def random_history(rng: random.Random, *, sparse: bool = False) -> list[Call]:
             if call.outcome == "ok" or (call.outcome == "info" and rng.random() < 0.6):
                 log, end = (*log, (end, op)), end + 1
         else:
-            call = _random_observation(rng, base, log, end)
+            call = random_observation(rng, base, log, end)
         calls.append(call)
     for _ in range(rng.choice((0, 1, 2, 3, 4, 6))):
         at = rng.randrange(count)
-        calls[at] = _mutated(rng, calls[at], calls)
+        calls[at] = mutated(rng, calls[at], calls)
     rng.shuffle(calls)
     return calls
 
@@ -260,7 +260,7 @@ def _random_append(rng: random.Random, base: Call, end: int) -> Call:
     return replace(base, outcome="fail")
 
 
-def _random_observation(rng: random.Random, base: Call, log: Log, end: int) -> Call:
+def random_observation(rng: random.Random, base: Call, log: Log, end: int) -> Call:
     kind = rng.random()
     if kind < 0.3 or not log:
         if rng.random() < 0.3:
@@ -274,7 +274,7 @@ def _random_observation(rng: random.Random, base: Call, log: Log, end: int) -> C
     return replace(base, kind="poll", position=position, records=records, end=reported)
 
 
-def _mutated(rng: random.Random, call: Call, calls: list[Call]) -> Call:
+def mutated(rng: random.Random, call: Call, calls: list[Call]) -> Call:
     change = rng.randint(0, 7)
     shift = rng.choice((-2, -1, 1, 2))
     if change == 0:

@@ -324,3 +324,26 @@ def test_a_read_of_a_copy_does_not_date_the_append_back(
     assert earliest_present(history, facts, 0, **more).tolist() == present
     findings, _ = check_free_appends(history, facts, sent_again=bool(sent_twice), **more)
     assert [each.id for each in findings] == ([] if sent_twice else ["hole-before-append"])
+
+
+@pytest.mark.parametrize(
+    ("first_append", "end_at", "expected"),
+    [
+        (None, 9, ["unfilled-hole"]),
+        (replace(unknown(2, at=8), outcome="fail"), 9, ["unfilled-hole"]),
+        (unknown(2, at=11), 9, ["hole-before-append"]),
+        (unknown(2, at=10), 9, []),
+        (unknown(2, at=11), 10, []),
+    ],
+)
+def test_a_record_that_was_sent_again_was_sent_before(
+    first_append: Call | None, end_at: int, expected: list[str]
+) -> None:
+    """A log end shows one record at `end_at` + 1; the append, sent again, is the only one that may be it."""
+    calls = [latest(1, 1, at=end_at), *([first_append] if first_append else [])]
+    history = read_history(operations_table(calls), records_table(calls), ends_table(calls))
+    facts, _ = derive_facts(history)
+    more = {"sent_again": True, "sent_twice": True}
+    findings, _ = check_free_appends(history, facts, **more)
+    assert [each.id for each in findings] == expected
+    assert check_free_appends(history, facts, sparse=True, **more)[0] == []
