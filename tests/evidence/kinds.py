@@ -202,7 +202,7 @@ SEARCHED = ("kafka-4.0", "kafka-4.1")
 SECONDS = BrokerRuns(
     file="harness/experiments/search.toml",
     profiles=SEARCHED,
-    # Faults and records are as dense as the time is short; otherwise one run in five tests nothing.
+    # Faults and records are as dense as the time is short. Even so one run in five tests nothing.
     changes={
         "duration_ms": 1_000,
         "workload": {"appends_per_s": 150.0, "polls_per_s": 60.0},
