@@ -425,12 +425,14 @@ class LogManager:
         """Creates an empty log in another directory, to which the owner copies the records; replaces another one.
 
         Raises:
-            MoveFailedError: The other directory failed.
+            MoveFailedError: The other directory failed, also before the move began.
             OSError: The directory with the metadata log failed.
         """
         key = (topic, index)
         self.drop_copy(topic, index)
-        directory = next(one for one in self._online() if one.name == name)
+        directory = next((one for one in self._online() if one.name == name), None)
+        if directory is None:
+            raise MoveFailedError(f"the directory {name} is offline")
         path = log_path(directory, key)
         try:
             mark_unfinished(self._storage, path)

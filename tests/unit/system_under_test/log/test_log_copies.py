@@ -221,6 +221,8 @@ def test_a_failed_target_ends_the_move_and_not_the_log() -> None:
     append(logs, 1)
     assert logs.get("t", 0).log_end_offset == 4
     assert logs.directory_states() == {"d1": True, "d2": False}
+    with pytest.raises(MoveFailedError, match="d2 is offline"):
+        logs.begin_copy("t", 0, "d2")
     asyncio.run(logs.shutdown(5))
 
 
