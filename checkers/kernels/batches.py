@@ -53,8 +53,8 @@ def check_batches(
     final: FinalLog,
     *,
     log_start_offset: int,
-    least_end_offset: int = 0,
-    clock_error_ns: int = 0,
+    least_end_offset: int,
+    clock_error_ns: int,
 ) -> Finding:
     """Finds records that the final reads did not return although they returned others of the same batch.
 
@@ -92,7 +92,7 @@ def check_batches(
         return_index=True,
         return_inverse=True,
     )
-    copy_of = copy_of.reshape(-1)
+    copy_of = copy_of.ravel()
     batch = np.searchsorted(head[begin], copies[0])
     size = count[batch]
     copy = np.repeat(np.arange(len(batch)), size)

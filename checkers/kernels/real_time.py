@@ -140,19 +140,15 @@ def _first_possible(
         append: Appends acknowledged without an offset.
         place: Where reads showed their records.
     """
-    if facts.places.start:
-        # Retention may have removed it.
-        return append[:0], place[:0]
     order = np.lexsort((place, append))
     append, place = append[order], place[order]
-    first = heads(append) & (history.append_acks[append] != 1)
+    # Retention may have removed it, if the log does not start at 0.
+    first = heads(append) & (history.append_acks[append] != 1) & (facts.places.start == 0)
     known = facts.value != NONE
     known[facts.acked_place[facts.append_weak[facts.acked]]] = False
     known &= facts.places.offset(np.arange(len(known))) == np.arange(len(known))
     unknown = len(known) if known.all() else int(np.argmin(known))
-    place = np.minimum(place[first], unknown)
-    exists = place < facts.places.count
-    return append[first][exists], place[exists]
+    return append[first], np.minimum(place[first], unknown)
 
 
 def not_before(

@@ -346,4 +346,18 @@ def test_a_record_that_was_sent_again_was_sent_before(
     more = {"sent_again": True, "sent_twice": True}
     findings, _ = check_free_appends(history, facts, **more)
     assert [each.id for each in findings] == expected
+    for each in findings:
+        assert (each.offset.tolist(), each.other.tolist(), each.gap_ns.tolist()) == ([0], [1], [1])
     assert check_free_appends(history, facts, sparse=True, **more)[0] == []
+
+
+def test_producers_send_once_unless_it_is_said() -> None:
+    """Two records that nobody sent: with producers that send again, one would explain both."""
+    history = read_history(
+        operations_table([latest(1, 2, at=1)]), records_table([]), ends_table([])
+    )
+    facts, _ = derive_facts(history)
+    ((once,), _), ((again,), _) = (
+        check_free_appends(history, facts, **more) for more in ({}, {"sent_twice": True})
+    )
+    assert (once.other.tolist(), again.other.tolist()) == ([2], [1])
