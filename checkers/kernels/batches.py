@@ -53,7 +53,7 @@ def check_batches(
     final: FinalLog,
     *,
     log_start_offset: int,
-    least_end_offset: int,
+    settled_end_offset: int | None,
     clock_error_ns: int,
 ) -> Finding:
     """Finds records that the final reads did not return although they returned others of the same batch.
@@ -63,7 +63,7 @@ def check_batches(
         operations: Its rows.
         final: What the final reads showed.
         log_start_offset: What is below it may have been deleted.
-        least_end_offset: How long the log is at least, although clients may not see all of it.
+        settled_end_offset: Log end of the last leader at the end of the run, None if unknown.
         clock_error_ns: By how much two clocks of the run may differ.
 
     Returns:
@@ -101,12 +101,10 @@ def check_batches(
     append = begin[batch][copy] + within
     is_there = _pairs(append, expected, member, offset)
     unreadable = history.record_offset[(history.record_poll >= 0) & ~history.record_trusted]
-    # An end that was asked for before a record of the batch was seen may have been a smaller one.
     seen_ns = np.full(len(batch), INF_NS, dtype=np.int64)
     read_ns = history.poll_res[history.record_poll[rows[is_member]]]
     np.minimum.at(seen_ns, copy_of, read_ns)
-    is_settled = final.is_complete & (seen_ns[copy] + clock_error_ns < final.end_asked_ns)
-    is_beyond = is_settled & (expected >= max(final.end_offset, least_end_offset))
+    is_beyond = final.ends_below(expected, seen_ns[copy] + clock_error_ns, settled_end_offset)
     missing = (expected >= log_start_offset) & (final.covers(expected) | is_beyond)
     missing = ~is_there & (missing | (expected < 0)) & ~np.isin(expected, unreadable)
     found = np.flatnonzero(missing)
@@ -174,7 +172,7 @@ class Batches:
             operations,
             final,
             log_start_offset=context.log_start_offset,
-            least_end_offset=elections.settled_end_offset or 0,
+            settled_end_offset=elections.settled_end_offset,
             clock_error_ns=context.clock_error_ns,
         )
         if found.count and context.compacted and elections.can_excuse:

@@ -343,10 +343,9 @@ def compose(
     unknown += [reason for judgement in judgements for reason in judgement.unknown_reasons]
     unknown += _vacuous(judgements, faults, acked_during, context)
     families = fault_families(faults, context)
+    harmful, required = _harmful(faults), required_faults(faults, context)
     unknown += [
-        without_effect(name, _harmful(faults), required_faults(faults, context))
-        for name, took in families.items()
-        if not took
+        without_effect(name, harmful, required) for name, took in families.items() if not took
     ]
     if context.final_phase_complete:
         # The final phase reads every partition of the workload.

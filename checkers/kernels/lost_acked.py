@@ -76,6 +76,19 @@ class FinalLog:
         at = np.searchsorted(self.starts, offsets, side="right") - 1
         return (at >= 0) & (offsets < self.stops[at])
 
+    def ends_below(self, offsets: I64, seen_ns: I64, settled_end_offset: int | None) -> Bools:
+        """Returns at which offsets there is no record because the settled log ends there or before.
+
+        Args:
+            offsets: Where records should be.
+            seen_ns: When each was known to exist. A log end that was asked for before may have been too small
+                then.
+            settled_end_offset: Log end of the last leader, None if unknown. A leader that holds more than it may
+                show (its ISR is too small) may still hold the record.
+        """
+        is_beyond = (offsets >= self.end_offset) & (offsets >= (settled_end_offset or 0))
+        return self.is_complete & is_beyond & (seen_ns < self.end_asked_ns)
+
 
 def final_log(
     history: PartitionHistory,
@@ -411,11 +424,7 @@ def _how(
     """
     how = np.full(len(offset), _unknown(elections), dtype=np.int64)
     witness = np.full(len(offset), ABSENT, dtype=np.int64)
-    if final.is_complete:
-        # A leader that holds more than it may show (its ISR is too small) may still hold the record.
-        settled = elections.settled_end_offset
-        is_beyond = (offset >= final.end_offset) & (offset >= (settled or 0))
-        how[is_beyond & (seen_ns < final.end_asked_ns)] = BEYOND_END
+    how[final.ends_below(offset, seen_ns, elections.settled_end_offset)] = BEYOND_END
     covered = final.covers(offset)
     how[covered] = PASSED_OVER
     polls = np.flatnonzero(history.poll_final & history.poll_ok & (history.poll_last >= 0))

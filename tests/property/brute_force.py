@@ -186,6 +186,7 @@ def _as_it_counts(call: Call) -> Call:
 
 
 def precedes(y: Call, x: Call) -> bool:
+    """Returns whether `y` succeeded before `x` was invoked."""
     return y.outcome == "ok" and y.res is not None and y.res < x.inv
 
 
@@ -261,6 +262,7 @@ def _random_append(rng: random.Random, base: Call, end: int) -> Call:
 
 
 def random_observation(rng: random.Random, base: Call, log: Log, end: int) -> Call:
+    """Returns a poll or a request for the log end with what a log shows."""
     kind = rng.random()
     if kind < 0.3 or not log:
         if rng.random() < 0.3:
@@ -275,6 +277,7 @@ def random_observation(rng: random.Random, base: Call, log: Log, end: int) -> Ca
 
 
 def mutated(rng: random.Random, call: Call, calls: list[Call]) -> Call:
+    """Returns an operation with another time, offset, record or outcome, or itself."""
     change = rng.randint(0, 7)
     shift = rng.choice((-2, -1, 1, 2))
     if change == 0:
