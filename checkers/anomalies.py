@@ -291,6 +291,13 @@ _ROWS = (
         "Kafka's record batch format: a batch is written, copied and truncated as a whole",
     ),
     (
+        "end-in-batch",
+        "integrity",
+        "A log end that an operation received lies inside of a record batch that the final reads returned.",
+        "observations",
+        "Kafka's record batch format: a batch is written, copied and truncated as a whole",
+    ),
+    (
         "high-watermark-regression",
         "order",
         "A leader reported or had a smaller high watermark than before in the same leader epoch.",

@@ -71,6 +71,7 @@ _NEVER_EXCUSED = frozenset(
         "impossible-offset",
         "phantom-commit",
         "skipped-offset",
+        "end-in-batch",
         "torn-batch",
         "torn-fetch",
         "nonmonotonic-poll",
@@ -200,6 +201,15 @@ MATRIX: tuple[Row, ...] = (
         rule=(
             "a lawful flagged election may have been between the final polls that show parts of the batch, so that"
             " they show two logs"
+        ),
+    ),
+    Row(
+        name="undecided for a log end inside of a record batch",
+        applies=lambda case: case.is_undecided and case.id == "end-in-batch",
+        judgement=Judgement.UNDECIDED,
+        rule=(
+            "a lawful flagged election may have given up the log that ended there, so that another one holds the"
+            " batch"
         ),
     ),
     Row(

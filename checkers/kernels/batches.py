@@ -10,13 +10,18 @@ must have returned each of the others whose place they went over, or that the lo
 begin before offset 0. A record that cannot be read may be the missing one. In a compacted topic the cleaner may
 have removed it because of a later record that an election lost. That is lawful if that election may be; then it is
 judged as a loss, if it was acknowledged or read, and not as torn off.
+
+What is committed of a log ends at a border between batches as well, so no operation receives a log end inside of
+one (`end-in-batch`). Where an election may have lost what was in the log then, that is undecided.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from checkers.kernels.elections import Elections
 from checkers.kernels.evidence import Evidence, sentence
 from checkers.kernels.final_polls import epochs_of, first_offsets, records_of_final_polls
 from checkers.kernels.findings import Finding, finding
@@ -47,6 +52,72 @@ def batch_heads(operations: pa.Table) -> tuple[I64, I64]:
     return op[order], of[order]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Copies:
+    """Where batches of several records are in the log, by what the final reads returned of them.
+
+    Attributes:
+        member: Appends whose records were returned; one row for each such record.
+        offset: Where each was.
+        begins: Where each copy of a batch begins; one row for each copy.
+        size: How many records each has.
+        shown: A row of `member` that shows each.
+        seen_ns: When each was first returned.
+        append: Those of each copy, one copy behind the other; one row for each record that should be there.
+        copy: The copy that each belongs to.
+        expected: Where each should be.
+    """
+
+    member: I64
+    offset: I64
+    begins: I64
+    size: I64
+    shown: I64
+    seen_ns: I64
+    append: I64
+    copy: I64
+    expected: I64
+
+
+def _copies(history: PartitionHistory, operations: pa.Table) -> _Copies:
+    op, head = batch_heads(operations)
+    # The place of each append in its batch; all of a batch stand together, in the order of sending.
+    by_batch = np.lexsort((op, head))
+    op, head = op[by_batch], head[by_batch]
+    begin, count = np.unique(head, return_index=True, return_counts=True)[1:]
+    place = np.arange(len(op)) - np.repeat(begin, count)
+    rows = np.flatnonzero((history.record_poll >= 0) & history.record_trusted)
+    rows = rows[history.poll_final[history.record_poll[rows]] & (history.record_append[rows] >= 0)]
+    by_op = np.argsort(op, kind="stable")
+    at = lookup(op[by_op])(history.append_op[history.record_append[rows]])
+    rows, member = rows[at >= 0], by_op[at[at >= 0]]
+    offset = history.record_offset[rows]
+    # One copy of a batch for each offset at which it would begin.
+    copies, shown, copy_of = np.unique(
+        np.stack((head[member], offset - place[member])),
+        axis=1,
+        return_index=True,
+        return_inverse=True,
+    )
+    batch = np.searchsorted(head[begin], copies[0])
+    size = count[batch]
+    copy = np.repeat(np.arange(len(batch)), size)
+    within = np.arange(len(copy)) - np.repeat(np.cumsum(size) - size, size)
+    seen_ns = np.full(len(batch), INF_NS, dtype=np.int64)
+    np.minimum.at(seen_ns, copy_of.ravel(), history.poll_res[history.record_poll[rows]])
+    return _Copies(
+        member=op[member],
+        offset=offset,
+        begins=copies[1],
+        size=size,
+        shown=shown,
+        seen_ns=seen_ns,
+        append=op[begin[batch][copy] + within],
+        copy=copy,
+        expected=copies[1][copy] + within,
+    )
+
+
 def check_batches(
     history: PartitionHistory,
     operations: pa.Table,
@@ -55,8 +126,8 @@ def check_batches(
     log_start_offset: int,
     settled_end_offset: int | None,
     clock_error_ns: int,
-) -> Finding:
-    """Finds records that the final reads did not return although they returned others of the same batch.
+) -> tuple[Finding, Finding]:
+    """Finds batches that are not in the log as a whole, and log ends inside of others.
 
     Args:
         history: One partition.
@@ -69,51 +140,47 @@ def check_batches(
     Returns:
         `torn-batch`: `first` is an append whose record was returned at `offset`, `second` one of the same batch
         whose record was not, and should be at `other`. One instance for each missing record.
+
+        `end-in-batch`: `first` is an append whose record was returned at `offset`, `second` the operation that
+        received the log end `other` inside of its batch. One instance for each such operation.
     """
-    op, head = batch_heads(operations)
-    # The place of each append in its batch; all of a batch stand together, in the order of sending.
-    by_batch = np.lexsort((op, head))
-    op, head = op[by_batch], head[by_batch]
-    begin, count = np.unique(head, return_index=True, return_counts=True)[1:]
-    place = np.arange(len(op)) - np.repeat(begin, count)
-    rows = np.flatnonzero((history.record_poll >= 0) & history.record_trusted)
-    rows = rows[history.poll_final[history.record_poll[rows]] & (history.record_append[rows] >= 0)]
-    offset, value = history.record_offset[rows], history.append_op[history.record_append[rows]]
-    by_op = np.argsort(op, kind="stable")
-    at = lookup(op[by_op])(value)
-    is_member = at >= 0
-    if not is_member.any():
-        return finding("torn-batch", np.empty(0, dtype=np.int64))
-    member, offset = by_op[at[is_member]], offset[is_member]
-    # One copy of a batch for each offset at which it would begin.
-    copies, shown, copy_of = np.unique(
-        np.stack((head[member], offset - place[member])),
-        axis=1,
-        return_index=True,
-        return_inverse=True,
-    )
-    copy_of = copy_of.ravel()
-    batch = np.searchsorted(head[begin], copies[0])
-    size = count[batch]
-    copy = np.repeat(np.arange(len(batch)), size)
-    within = np.arange(len(copy)) - np.repeat(np.cumsum(size) - size, size)
-    expected = copies[1][copy] + within
-    append = begin[batch][copy] + within
-    is_there = _pairs(append, expected, member, offset)
+    copies = _copies(history, operations)
+    is_there = _pairs(copies.append, copies.expected, copies.member, copies.offset)
     unreadable = history.record_offset[(history.record_poll >= 0) & ~history.record_trusted]
-    seen_ns = np.full(len(batch), INF_NS, dtype=np.int64)
-    read_ns = history.poll_res[history.record_poll[rows[is_member]]]
-    np.minimum.at(seen_ns, copy_of, read_ns)
-    is_beyond = final.ends_below(expected, seen_ns[copy] + clock_error_ns, settled_end_offset)
-    missing = (expected >= log_start_offset) & (final.covers(expected) | is_beyond)
-    missing = ~is_there & (missing | (expected < 0)) & ~np.isin(expected, unreadable)
+    seen_ns = copies.seen_ns[copies.copy] + clock_error_ns
+    is_beyond = final.ends_below(copies.expected, seen_ns, settled_end_offset)
+    missing = (copies.expected >= log_start_offset) & (final.covers(copies.expected) | is_beyond)
+    missing = ~is_there & (missing | (copies.expected < 0)) & ~np.isin(copies.expected, unreadable)
     found = np.flatnonzero(missing)
-    return finding(
+    shown = copies.shown[copies.copy[found]]
+    torn = finding(
         "torn-batch",
-        op[member[shown[copy[found]]]],
-        second=op[append[found]],
-        offset=offset[shown[copy[found]]],
-        other=expected[found],
+        copies.member[shown],
+        second=copies.append[found],
+        offset=copies.offset[shown],
+        other=copies.expected[found],
+    )
+    is_whole = np.ones(len(copies.begins), dtype=np.bool_)
+    is_whole[copies.copy[found]] = False
+    return torn, _ends_inside(history, copies, np.flatnonzero(is_whole))
+
+
+def _ends_inside(history: PartitionHistory, copies: _Copies, which: I64) -> Finding:
+    """Finds log ends inside of copies of batches."""
+    which = which[np.argsort(copies.begins[which], kind="stable")]
+    stops = copies.begins[which] + copies.size[which]
+    # Of the copies that begin below an end, one that goes on the farthest.
+    farthest = np.maximum.accumulate(stops)
+    below = np.searchsorted(copies.begins[which], history.end_offset, side="left") - 1
+    found = np.flatnonzero(below >= 0)
+    found = found[farthest[below[found]] > history.end_offset[found]]
+    copy = which[np.searchsorted(farthest, farthest[below[found]], side="left")]
+    return finding(
+        "end-in-batch",
+        copies.member[copies.shown[copy]],
+        second=history.end_op[found],
+        offset=copies.offset[copies.shown[copy]],
+        other=history.end_offset[found],
     )
 
 
@@ -150,6 +217,15 @@ def _is_in_one_log(found: Finding, history: PartitionHistory, operations: pa.Tab
     return certain
 
 
+def _may_be_of_another_log(
+    found: Finding, history: PartitionHistory, operations: pa.Table, elections: Elections
+) -> Bools:
+    """Returns which log ends may be of a log that a lawful flagged election gave up afterwards."""
+    by_op = np.argsort(history.end_op, kind="stable")
+    began_ns = history.end_inv[by_op][lookup(history.end_op[by_op])(found.second)]
+    return elections.may_excuse_since(began_ns, epochs_of(found.second, operations))
+
+
 class Batches:
     """The checker `batches`; see the module. It needs the column `batch` of `operations`."""
 
@@ -167,7 +243,7 @@ class Batches:
         )
         operations = tables["operations"]
         elections = elections_of(tables, context)
-        found = check_batches(
+        torn, ends = check_batches(
             history,
             operations,
             final,
@@ -175,34 +251,36 @@ class Batches:
             settled_end_offset=elections.settled_end_offset,
             clock_error_ns=context.clock_error_ns,
         )
-        if found.count and context.compacted and elections.can_excuse:
+        if torn.count and context.compacted and elections.can_excuse:
             # What may have been removed because of a record that is still there counts as returned already.
-            is_replaced = reader_of(tables, context).have_later(found.second, found.other)
-            found = found.take(np.flatnonzero(~is_replaced))
+            is_replaced = reader_of(tables, context).have_later(torn.second, torn.other)
+            torn = torn.take(np.flatnonzero(~is_replaced))
         sent, _ = batch_heads(operations)
         coverage = {"appends_in_batches": len(sent)}
-        if not found.count:
-            return CheckerReport(coverage=coverage)
-        is_certain = np.ones(found.count, dtype=np.bool_)
-        if elections.can_excuse:
-            is_certain = _is_in_one_log(found, history, operations)
         evidence = Evidence(operations)
-        torn = []
-        for part, is_undecided in ((is_certain, False), (~is_certain, True)):
-            rows = np.flatnonzero(part)
-            if len(rows):
-                worst = found.worst(rows)
-                torn.append(
-                    judged_finding(
-                        found.id,
-                        len(rows),
-                        sentence(found, worst),
-                        context,
-                        is_undecided=is_undecided,
-                        witnesses=evidence.witnesses(found, worst),
+        judged = []
+        may_be_another = np.zeros(torn.count, dtype=np.bool_), np.zeros(ends.count, dtype=np.bool_)
+        if elections.can_excuse:
+            may_be_another = (
+                ~_is_in_one_log(torn, history, operations),
+                _may_be_of_another_log(ends, history, operations, elections),
+            )
+        for found, is_undecided in zip((torn, ends), may_be_another, strict=True):
+            for part in (False, True):
+                rows = np.flatnonzero(is_undecided == part)
+                if len(rows):
+                    worst = found.worst(rows)
+                    judged.append(
+                        judged_finding(
+                            found.id,
+                            len(rows),
+                            sentence(found, worst),
+                            context,
+                            is_undecided=part,
+                            witnesses=evidence.witnesses(found, worst),
+                        )
                     )
-                )
-        return CheckerReport(findings=tuple(torn), coverage=coverage)
+        return CheckerReport(findings=tuple(judged), coverage=coverage)
 
 
 BATCHES = Batches()

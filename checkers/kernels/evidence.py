@@ -149,6 +149,10 @@ _SENTENCES = {
         "the final reads returned the record of op {first} at offset {offset}, but not that of op {second}, which"
         " was sent in the same batch and belongs at offset {other}"
     ),
+    "end-in-batch": (
+        "the final reads returned the record of op {first} at offset {offset}, and op {second} received the log"
+        " end {other}, which is inside of its batch"
+    ),
     "nonmonotonic-poll": (
         "op {first} polled from offset {other}, but returned offset {offset} below it or twice"
     ),

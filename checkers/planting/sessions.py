@@ -56,11 +56,21 @@ def _leave_gap(copy: Copy) -> None:
     forget(missing)
 
 
-def _tear(copy: Copy) -> None:
+def _behind_another(copy: Copy) -> Row:
     later = [append for append in copy.acked() if append["batch"] is not None]
-    missing = copy.some(later, "acknowledged record behind the first one of a batch")
+    append: Row = copy.some(later, "acknowledged record behind the first one of a batch")
+    return append
+
+
+def _tear(copy: Copy) -> None:
+    missing = _behind_another(copy)
     copy.drop_record(missing["op_index"], copy.polls())
     forget(missing)
+
+
+def _end_inside(copy: Copy) -> None:
+    append = _behind_another(copy)
+    copy.set_end(copy.some(copy.latest(), "observation of the log end"), append["offset"])
 
 
 OF_SESSIONS = frozenset({"out-of-sequence", "producer-gap"})
@@ -79,4 +89,5 @@ CHANGES: tuple[tuple[str, str, Callable[[Copy], object]], ...] = (
         _leave_gap,
     ),
     ("torn-batch", "a batch lacks a record behind its first one", _tear),
+    ("end-in-batch", "a log end is at a record behind the first one of a batch", _end_inside),
 )

@@ -1,5 +1,6 @@
 """Record batches are in the log as a whole."""
 
+from collections import Counter
 from dataclasses import replace
 from random import Random
 
@@ -53,14 +54,25 @@ THREE = [sent(0), sent(1, batch=0), sent(2, batch=0)]
 OTHER = sent(5, at=20)
 
 
-def torn(calls: list[Call], context: RunContext = CONTEXT, *, unreadable: int | None = None) -> int:
-    """Returns how many records are missing from batches, by the checker alone; one offset may be unreadable."""
+def latest(op: int, end: int, *, at: int = 50, epoch: int = -1) -> Call:
+    return Call(op=op, kind="latest", process=8, inv=at, res=at + 1, offset=end, epoch=epoch)
+
+
+def counted(
+    calls: list[Call], context: RunContext = CONTEXT, *, unreadable: int | None = None
+) -> Counter[str]:
+    """Counts what the checker alone finds; one offset may be unreadable."""
     tables = {name: schema.empty_table() for name, schema in TABLES.items()} | run(calls)
     if unreadable is not None:
         tables["records_read"] = records_table(calls, statuses={unreadable: "corrupt"})
     report = BATCHES.check(PartitionTables(tables), context)
-    assert {one.id for one in report.findings} <= {"torn-batch"}
-    return sum(one.count for one in report.findings)
+    assert {one.id for one in report.findings} <= {"torn-batch", "end-in-batch"}
+    return Counter({one.id: one.count for one in report.findings})
+
+
+def torn(calls: list[Call], context: RunContext = CONTEXT, *, unreadable: int | None = None) -> int:
+    """Returns how many records are missing from batches."""
+    return counted(calls, context, unreadable=unreadable)["torn-batch"]
 
 
 def test_a_whole_batch_and_no_batch_are_right() -> None:
@@ -197,8 +209,8 @@ def test_heads_are_by_append() -> None:
 # --- by definition ---
 
 
-def missing_by_definition(calls: list[Call]) -> int:
-    """Counts the missing records of batches one by one."""
+def counts_by_definition(calls: list[Call]) -> Counter[str]:
+    """Counts the missing records of batches, and the log ends inside of the others, one by one."""
     batches: dict[int, list[int]] = {}
     for call in calls:
         if call.kind == "append":
@@ -218,14 +230,21 @@ def missing_by_definition(calls: list[Call]) -> int:
                     copy = head, offset - members.index(shown)
                     assert call.res is not None
                     seen[copy] = min(seen.get(copy, call.res), call.res)
-    count = 0
+    count: Counter[str] = Counter()
+    inside: set[int] = set()
     for (head, begin), seen_at in seen.items():
+        missing = 0
         for place, value in enumerate(batches[head]):
             offset = begin + place
             is_beyond = is_complete and offset >= end and seen_at < asked
             if (offset, value) not in there and (offset in passed or offset < 0 or is_beyond):
-                count += 1
-    return count
+                missing += 1
+        count["torn-batch"] += missing
+        if not missing:
+            inside.update(range(begin + 1, begin + len(batches[head])))
+    for call in calls:
+        count["end-in-batch"] += (call.offset if call.kind == "latest" else call.end) in inside
+    return +count
 
 
 def random_history(random: Random) -> list[Call]:
@@ -250,23 +269,99 @@ def random_history(random: Random) -> list[Call]:
         # A later read shows where the log ends.
         later = random.choice((0, 0, 1))
         calls.append(replace(final(op=95, position=offset, end=offset + later), inv=195, res=199))
-    return calls
+    ends = [latest(96 + at, random.randint(0, 9)) for at in range(random.randint(0, 3))]
+    return [*calls, *ends]
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", range(400))
 def test_the_kernel_counts_what_the_definition_does(seed: int) -> None:
     calls = random_history(Random(seed))
     context = replace(CONTEXT, sparse_offsets=True, at_least_once=True)
-    assert torn(calls, context) == missing_by_definition(calls)
+    assert counted(calls, context) == counts_by_definition(calls)
 
 
-def torn_over_an_election(polls: list[Call], *, flagged: bool = True) -> list[Judgement]:
+WHOLE = final((0, 0), (1, 1), (2, 2), end=3)
+
+
+@pytest.mark.parametrize(("end", "count"), [(0, 0), (1, 1), (2, 1), (3, 0), (4, 0)])
+def test_a_log_end_between_two_records_of_a_batch_is_found(end: int, count: int) -> None:
+    assert counted([*THREE, WHOLE, latest(50, end)]) == +Counter({"end-in-batch": count})
+
+
+def test_each_operation_that_received_such_an_end_counts_once() -> None:
+    twice = [*THREE, final(*((offset, offset % 3) for offset in range(6)), end=6)]
+    early = replace(final((0, 0), end=1), op=40, final=False)
+    ends = [early, latest(50, 2), latest(51, 2), latest(52, 3), latest(53, 5)]
+    assert counted([*twice, *ends]) == {"end-in-batch": 4}
+
+
+def test_of_copies_over_each_other_the_longer_one_counts() -> None:
+    """Only a broken log has them: a short batch is in the middle of a long one."""
+    calls = [*THREE, sent(3, batch=0), sent(6), sent(7, batch=6)]
+    over = final((0, 0), (1, 6), end=2)
+    beside = [
+        replace(over, op=91, records=((1, 1), (2, 7))),
+        final((2, 2), (3, 3), op=92, position=2, end=4),
+    ]
+    found = counted([*calls, over, *beside, latest(50, 3)], replace(CONTEXT, at_least_once=True))
+    assert found == {"end-in-batch": 2 + 1}
+
+
+def test_an_end_inside_of_a_torn_batch_is_the_same_mistake() -> None:
+    calls = [*THREE, OTHER, final((0, 0), (1, 5), (2, 2), end=3), latest(50, 1)]
+    assert counted(calls) == {"torn-batch": 1}
+
+
+def test_a_batch_of_which_only_a_part_was_read_has_its_whole_place() -> None:
+    assert counted([*THREE, final((0, 0), end=3), latest(50, 2)]) == {"end-in-batch": 1}
+    assert counted([*THREE, final((2, 2), position=2, end=3), latest(50, 1)]) == {"end-in-batch": 1}
+
+
+def test_the_verdict_names_an_end_inside_of_a_batch() -> None:
+    acked = [sent(0, offset=0), sent(1, batch=0, offset=1)]
+    read = final((0, 0), (1, 1), end=2)
+    verdict = judge_run(run([*acked, read, latest(50, 1)]), CONTEXT)
+    (anomaly,) = (one for one in verdict.anomalies if one.id == "end-in-batch")
+    assert (verdict.validity, anomaly.judgement) == (Validity.INVALID, Judgement.FORBIDDEN)
+    assert anomaly.sentence == (
+        "the final reads returned the record of op 0 at offset 0, and op 50 received the log end 1, which is"
+        " inside of its batch"
+    )
+    assert [witness.op_index for witness in anomaly.witnesses] == [0, 50]
+    assert verdict.levels["integrity"] == "broken"
+
+
+@pytest.mark.parametrize(
+    ("at", "epoch", "flagged", "expected"),
+    [
+        (900, -1, True, Judgement.UNDECIDED),
+        (900, 0, True, Judgement.UNDECIDED),
+        (960, -1, True, Judgement.UNDECIDED),
+        (960, 0, True, Judgement.UNDECIDED),
+        (960, 1, True, Judgement.FORBIDDEN),
+        (900, 0, False, Judgement.FORBIDDEN),
+    ],
+)
+def test_an_end_may_be_of_a_log_that_an_election_gave_up(
+    at: int, epoch: int, flagged: bool, expected: Judgement
+) -> None:
+    """Smallest history: the log ended at 1, and an election at 950 lost what another batch replaced."""
+    polls = [
+        latest(60, 1, at=at, epoch=epoch),
+        replace(final((0, 6), (1, 7), end=2), inv=980, res=981),
+    ]
+    assert over_an_election(polls, "end-in-batch", flagged=flagged) == [expected]
+
+
+def over_an_election(
+    polls: list[Call], identifier: str = "torn-batch", *, flagged: bool = True
+) -> list[Judgement]:
     """Judges ops 6 and 7, one batch, which were written at offset 0 after an election at 950 had lost op 5."""
     calls = [OTHER, sent(6, at=400), sent(7, batch=6, at=400)]
     states = [state(0, 1, [1, 2, 3], epoch=0), state(950, 2, [2], epoch=1, flagged=flagged)]
     context = replace(CONTEXT, elr_on=False, unclean_election_enabled=True)
     verdict = judge_run(run([*calls, *polls], states=states), context)
-    return [one.judgement for one in verdict.anomalies if one.id == "torn-batch"]
+    return [one.judgement for one in verdict.anomalies if one.id == identifier]
 
 
 @pytest.mark.parametrize("position", [0, -1])
@@ -290,7 +385,7 @@ def test_two_final_polls_may_show_two_logs(
         replace(first, inv=900, res=901, epoch=epochs[0]),
         replace(final((1, 7), op=81, position=1, end=2), inv=980, res=981, epoch=epochs[1]),
     ]
-    assert torn_over_an_election(polls, flagged=flagged) == [expected]
+    assert over_an_election(polls, flagged=flagged) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -304,4 +399,4 @@ def test_one_poll_shows_one_log(records: tuple[tuple[int, int], ...]) -> None:
         replace(final((0, 5), op=80, end=1), inv=900, res=901, epoch=0),
         replace(final(*records, op=81, end=2), inv=980, res=981, epoch=1),
     ]
-    assert torn_over_an_election(polls) == [Judgement.FORBIDDEN]
+    assert over_an_election(polls) == [Judgement.FORBIDDEN]

@@ -40,6 +40,7 @@ class CompactedHistory:
         queries: Rows of `offset_queries`.
         log: Offset and value of every record that is there.
         placed: Offset and value of every record that was ever there.
+        ends: Where the log ended, behind each batch.
     """
 
     random: Random
@@ -48,6 +49,7 @@ class CompactedHistory:
     queries: list[dict[str, Any]] = field(default_factory=list)
     log: list[tuple[int, int]] = field(default_factory=list)
     placed: list[tuple[int, int]] = field(default_factory=list)
+    ends: list[int] = field(default_factory=lambda: [0])
     late: list[list[int]] = field(default_factory=list)
     sessions: list[int] = field(default_factory=lambda: [10, 20])
     now: int = 10
@@ -97,6 +99,7 @@ class CompactedHistory:
             self.log.append((self.end, value))
             self.placed.append((self.end, value))
             self.end += 1
+        self.ends.append(self.end)
 
     def _append(self) -> None:
         outcome = self.random.choice(OUTCOMES)
@@ -169,8 +172,9 @@ class CompactedHistory:
         )
 
     def _latest(self) -> None:
+        # A log end may be stale, but it is between two batches.
         self._add(
-            "latest", 51, offset=self.random.choice((self.end, self.random.randint(0, self.end)))
+            "latest", 51, offset=self.random.choice((self.end, self.random.choice(self.ends)))
         )
 
     def _clean(self) -> None:

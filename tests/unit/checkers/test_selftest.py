@@ -27,6 +27,8 @@ from tests.anomalies.runs import offset_query
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
 
 QUERY_PLANTS = {"lookup-skips-record", "epoch-ends-early"}
+IN_BATCHES = {"reordered-send", "torn-batch", "end-in-batch"}
+"""What needs producers that send several records in one batch."""
 GROUP_PLANTS = {
     "committed-offset-regressed",
     "phantom-commit",
@@ -201,7 +203,7 @@ def test_every_anomaly_is_planted_and_found(
 ) -> None:
     plain, idempotent = _not_found(run), _not_found(idempotent_run)
     assert plain.items() & idempotent.items() == UNPLANTED.items()
-    assert plain.keys() - UNPLANTED.keys() == OF_SESSIONS | {"reordered-send", "torn-batch"}
+    assert plain.keys() - UNPLANTED.keys() == OF_SESSIONS | IN_BATCHES
     assert idempotent.keys() - UNPLANTED.keys() == OF_HOLES
     assert all("may have been at the hole" in idempotent[name] for name in OF_HOLES)
 
@@ -213,7 +215,7 @@ def test_what_a_run_has_nothing_for_is_not_planted_and_says_why(
     results = {result.anomaly: result for result in self_test(*run)}
     missing = {name for name, result in results.items() if result.outcome == Outcome.NOT_PLANTED}
     lacking = GROUP_PLANTS | QUERY_PLANTS | {anomaly for anomaly, _, _ in CHANGES}
-    lacking |= {"reordered-send", "torn-batch"}
+    lacking |= IN_BATCHES
     assert missing == lacking | OF_SESSIONS | UNPLANTED.keys()
     assert all("it has no" in results[name].detail for name in lacking)
     assert {results[name].detail for name in OF_SESSIONS} == {"its producers are not idempotent"}
