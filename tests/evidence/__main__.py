@@ -22,6 +22,7 @@ from rich.table import Table
 from harness.campaigns.forked import end_with_parent
 from tests.evidence.cases import AS_ON_DISKS, UNTESTED, Cases
 from tests.evidence.kinds import KINDS, judge
+from tests.evidence.known_finding import KNOWN_FINDING
 from tests.evidence.ledger import Entry, add, entries
 from tests.evidence.meaning import digest
 
@@ -85,6 +86,7 @@ def report(kept: list[Entry]) -> int:
         "unknown",
         "untested",
         "lost, as on disks",
+        "known finding",
         "earlier texts",
         "wrong then",
     )
@@ -101,9 +103,9 @@ def report(kept: list[Entry]) -> int:
         for one in now:
             unknown.update(one.unknown)
         # What ran stands before the reason.
-        untested, lost = (
+        untested, lost, known = (
             sum(count for reason, count in unknown.items() if reason.endswith(end))
-            for end in (UNTESTED, AS_ON_DISKS)
+            for end in (UNTESTED, AS_ON_DISKS, KNOWN_FINDING)
         )
         reasons += [f"{kind_id}: {count} times {reason}" for reason, count in unknown.items()]
         table.add_row(
@@ -113,9 +115,10 @@ def report(kept: list[Entry]) -> int:
                 for number in (
                     sum(one.count for one in now),
                     sum(len(one.wrong) for one in now),
-                    unknown.total() - untested - lost,
+                    unknown.total() - untested - lost - known,
                     untested,
                     lost,
+                    known,
                     sum(one.count for one in before),
                     sum(len(one.wrong) for one in before),
                 )

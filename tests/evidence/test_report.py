@@ -5,6 +5,7 @@ import pytest
 from tests.evidence.__main__ import report
 from tests.evidence.cases import AS_ON_DISKS, UNTESTED
 from tests.evidence.kinds import KINDS
+from tests.evidence.known_finding import KNOWN_FINDING
 from tests.evidence.ledger import Entry
 from tests.evidence.meaning import digest
 
@@ -22,18 +23,20 @@ def test_every_reason_is_in_one_column(capsys: pytest.CaptureFixture[str]) -> No
             UNTESTED: 20,
             f"no cut: {UNTESTED}": 3,
             f"kafka-4.0: {AS_ON_DISKS}": 68,
+            f"kafka-4.1: {KNOWN_FINDING}": 5,
         },
     )
     assert report([entry]) == 0
     out = capsys.readouterr().out
     (row,) = [line for line in out.splitlines() if f"{kind_id}: small" in line]
-    # Cases, wrong, unknown, untested, lost as on disks, earlier texts, wrong then.
+    # Cases, wrong, unknown, untested, lost as on disks, known finding, earlier texts, wrong then.
     assert [cell.strip() for cell in row.split("│")[2:-1]] == [
         "1,234",
         "0",
         "2",
         "23",
         "68",
+        "5",
         "0",
         "0",
     ]
