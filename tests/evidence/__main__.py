@@ -22,7 +22,7 @@ from rich.table import Table
 from harness.campaigns.forked import end_with_parent
 from tests.evidence.cases import AS_ON_DISKS, UNTESTED, Cases
 from tests.evidence.kinds import KINDS, judge
-from tests.evidence.known_finding import KNOWN_FINDING
+from tests.evidence.known_finding import KNOWN_FINDINGS
 from tests.evidence.ledger import Entry, add, entries
 from tests.evidence.meaning import digest
 
@@ -105,7 +105,7 @@ def report(kept: list[Entry]) -> int:
         # What ran stands before the reason.
         untested, lost, known = (
             sum(count for reason, count in unknown.items() if reason.endswith(end))
-            for end in (UNTESTED, AS_ON_DISKS, KNOWN_FINDING)
+            for end in (UNTESTED, AS_ON_DISKS, tuple(one.reason for one in KNOWN_FINDINGS))
         )
         reasons += [f"{kind_id}: {count} times {reason}" for reason, count in unknown.items()]
         table.add_row(

@@ -14,7 +14,7 @@ from harness.runs import experiment_file
 from harness.runs.experiment import Experiment
 from tests.evidence.broker_runs import BrokerRuns
 from tests.evidence.cases import UNTESTED, Cases
-from tests.evidence.known_finding import KNOWN_FINDING, on_ordered_disk, records_came_back
+from tests.evidence.known_finding import KNOWN_FINDINGS
 from tests.property import (
     brute_force,
     declared_runs,
@@ -160,8 +160,8 @@ def _add_swarm(cases: Cases, name: str, first: int, count: int) -> None:
             cases.unknown[reason] = cases.unknown.get(reason, 0) + 1
         elif row["verdict"] != "valid" or row["violations"] or row["error"]:
             ids = [one["id"] for one in row["anomalies"] if one["judgement"] == "forbidden"]
-            if _is_known_finding(_example(name), row["seed"]):
-                reason = f"{name}: {KNOWN_FINDING}"
+            if known := _known_finding(_example(name), row["seed"]):
+                reason = f"{name}: {known}"
                 cases.unknown[reason] = cases.unknown.get(reason, 0) + 1
                 continue
             cases.wrong.append(
@@ -182,16 +182,20 @@ def _example(name: str) -> Experiment:
     return experiment_file.load(ROOT / f"examples/{name}.toml", on="simulation")
 
 
-def _is_known_finding(planned: Experiment, seed: int) -> bool:
-    """Whether records came back in a run of an example, which finds nothing on another disk.
+def _known_finding(planned: Experiment, seed: int) -> str:
+    """Returns the reason if a known finding occurred in a run of an example, which finds nothing without it.
 
-    A run in which too little was acknowledged is unknown there too, and has no finding.
+    A run in which too little was acknowledged is unknown then too, and has no finding.
     """
-    if not records_came_back(planned, seed):
-        return False
-    data = experiment_file.to_data(on_ordered_disk(planned))
-    row = run_seed({"experiment": data, "seed": seed, "arm": "ext4", "run": "ext4", "keep": False})
-    return not (row["verdict"] == "invalid" or row["violations"] or row["error"])
+    for known in KNOWN_FINDINGS:
+        if known.occurred(planned, seed):
+            data = experiment_file.to_data(known.planned(planned))
+            task = {"experiment": data, "seed": seed, "arm": "other", "run": "other", "keep": False}
+            with known.kernel():
+                row = run_seed(task)
+            if not (row["verdict"] == "invalid" or row["violations"] or row["error"]):
+                return known.reason
+    return ""
 
 
 CLUSTER_CHANGES = BrokerRuns(

@@ -71,12 +71,12 @@ def recorded_run(experiment: Experiment, seed: int) -> RecordedRun:
         DifferentRunError: A run that is kept was simulated again and is another one.
     """
     if not (directory := os.environ.get(DIRECTORY)):
-        return _simulated(experiment, seed)
+        return simulated_run(experiment, seed)
     path = Path(directory) / _text_of_runs() / f"{_digest_of(experiment)}-{seed}.zip"
     kept = _read(path)
     if kept is not None and seed % SIMULATED_AGAIN_EVERY:
         return kept
-    run = _simulated(experiment, seed)
+    run = simulated_run(experiment, seed)
     if kept is not None and kept.result.trace_hash != run.result.trace_hash:
         raise DifferentRunError(f"{path} holds another run than seed {seed} gives now; remove it")
     if kept is None:
@@ -84,7 +84,8 @@ def recorded_run(experiment: Experiment, seed: int) -> RecordedRun:
     return run
 
 
-def _simulated(experiment: Experiment, seed: int) -> RecordedRun:
+def simulated_run(experiment: Experiment, seed: int) -> RecordedRun:
+    """Returns a run that is simulated, and keeps nothing."""
     run = SimulatedRun(experiment, seed, HistoryWriter(None))
     result = run.run()
     return RecordedRun(result=result, missing=None if result.stuck else missing_records(run))
