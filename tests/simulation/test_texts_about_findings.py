@@ -1,5 +1,6 @@
 """The experiments beside the texts about findings show what the texts state."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from harness.contracts.verdict import Judgement, Validity
 from harness.runs import experiment_file as experiments
 from harness.runs.judge import judge_result
 from harness.runs.simulated import simulate
+from tests.evidence.known_finding import keeping_pages_dirty, pages_were_lost
 
 FOLDER = Path(__file__).parents[2] / "docs" / "findings"
 
@@ -25,6 +27,28 @@ def test_recovery_keeps_truncated_records_where_an_fsync_makes_one_file_durable(
     assert verdict.validity == validity
     found = {anomaly.id for anomaly in verdict.anomalies}
     assert ("divergent-replicas" in found) == (validity == Validity.INVALID)
+
+
+def test_what_a_failed_fsync_left_in_the_page_cache_is_lost_unless_the_kernel_keeps_it_dirty() -> (
+    None
+):
+    experiment = experiments.load(FOLDER / "page-cache-after-a-failed-fsync.toml")
+    verdict, _ = judge_result(experiment, 1, simulate(experiment, 1))
+    assert (verdict.validity, verdict.unexcused_lost_records) == (Validity.INVALID, 275)
+    assert pages_were_lost(experiment, 1)
+    with keeping_pages_dirty():
+        verdict, _ = judge_result(experiment, 1, simulate(experiment, 1))
+        assert not pages_were_lost(experiment, 1)
+    assert verdict.unexcused_lost_records == 0
+    # The power cut took nothing.
+    assert verdict.reasons == ("the fault 'power' never took effect (f4 power: it met no target)",)
+
+
+def test_the_monitor_sees_that_a_member_of_the_elr_has_lost_pages() -> None:
+    experiment = experiments.load(FOLDER / "page-cache-after-a-failed-fsync.toml")
+    result = simulate(replace(experiment, check_invariants=True), 1)
+    assert result.violations
+    assert all("INV-2" in one for one in result.violations)
 
 
 @pytest.mark.long
