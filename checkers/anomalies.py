@@ -298,6 +298,13 @@ _ROWS = (
         "Kafka's record batch format: a batch is written, copied and truncated as a whole",
     ),
     (
+        "unsent-in-batch",
+        "order",
+        "A poll returned a record of a record batch before another record of the batch was sent.",
+        "records",
+        "Kafka's record batch format: a batch is written as a whole, after all of its records were sent",
+    ),
+    (
         "high-watermark-regression",
         "order",
         "A leader reported or had a smaller high watermark than before in the same leader epoch.",

@@ -421,6 +421,20 @@ group p9 assigned 0 generation 5
 3  p0  poll from 0 -> 0:0 1:1, end 2  [90, 91] final
 """,
     ),
+    "unsent-in-batch": _example(
+        """
+0  p7  append -> ok at 0              [1, 9]
+1  p7  append with 0 -> ok at 1       [5, 9]
+2  p1  poll from 0 -> 0:0             [2, 3]
+3  p0  poll from 0 -> 0:0 1:1, end 2  [90, 91] final
+""",
+        """
+0  p7  append -> ok at 0              [1, 9]
+1  p7  append with 0 -> ok at 1       [5, 9]
+2  p1  poll from 0 -> 0:0             [2, 5]
+3  p0  poll from 0 -> 0:0 1:1, end 2  [90, 91] final
+""",
+    ),
     "out-of-sequence": _example(
         """
 checker idempotent-producer
@@ -663,6 +677,7 @@ NOT_PRODUCED: dict[str, str] = {
     ),
     "torn-batch": "no defect divides a batch",
     "end-in-batch": "no defect divides a batch",
+    "unsent-in-batch": "no defect divides a batch",
     "producer-gap": (
         "the built-in clients send a batch when the one before it has ended, and begin a new session if it had no"
         " response; random search did not show it in 25 runs with PID-2 switched off"

@@ -71,7 +71,6 @@ _NEVER_EXCUSED = frozenset(
         "impossible-offset",
         "phantom-commit",
         "skipped-offset",
-        "end-in-batch",
         "torn-batch",
         "torn-fetch",
         "nonmonotonic-poll",
@@ -79,6 +78,7 @@ _NEVER_EXCUSED = frozenset(
         "unfilled-hole",
         "hole-before-append",
         "invariant-broken",
+        "unsent-in-batch",
     }
 )
 """Anomalies that no election can cause: a lost tail explains neither what was never written nor a garbled
@@ -201,15 +201,6 @@ MATRIX: tuple[Row, ...] = (
         rule=(
             "a lawful flagged election may have been between the final polls that show parts of the batch, so that"
             " they show two logs"
-        ),
-    ),
-    Row(
-        name="undecided for a log end inside of a record batch",
-        applies=lambda case: case.is_undecided and case.id == "end-in-batch",
-        judgement=Judgement.UNDECIDED,
-        rule=(
-            "a lawful flagged election may have given up the log that ended there, so that another one holds the"
-            " batch"
         ),
     ),
     Row(

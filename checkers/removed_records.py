@@ -49,8 +49,8 @@ def with_removed_records(
 
     Returns:
         Both tables with more rows of `records_read`, a larger `record_count`, and `info` as the outcome of appends
-        that were acknowledged without an offset, if a later record of their key may have replaced them. Then the
-        rows that were added, in any order.
+        that were acknowledged without an offset, or with acks=1, if a later record of their key may have replaced
+        them. Then the rows that were added, in any order.
     """
     ops = operations.to_pandas(types_mapper=pd.ArrowDtype)
     reads = records_read.to_pandas(types_mapper=pd.ArrowDtype)
@@ -62,6 +62,7 @@ def with_removed_records(
         final = _FinalReads.of(mine, here, log_ends.get(place, -1), phase_complete=phase_complete)
         log = _SeenLog.of(mine, here, final, clock_error_ns, sent_twice=sent_twice)
         added.append(log.missing_in(mine, here, clock_error_ns))
+        replaced += log.perhaps_cut_off()
         has_election = place in elected or _shows_election(mine, here)
         replaced += log.perhaps_replaced(
             mine,
@@ -74,9 +75,10 @@ def with_removed_records(
     more = pd.concat(added) if added else pd.DataFrame()
     if replaced:
         is_replaced = pc.is_in(operations.column("op_index"), pa.array(replaced, pa.int64()))
-        operations = with_column(
-            operations, "outcome", pc.if_else(is_replaced, "info", operations.column("outcome"))
-        )
+        for name, value in (("outcome", "info"), ("offset", None)):
+            column = operations.column(name)
+            known = pc.if_else(is_replaced, pa.scalar(value, column.type), column)
+            operations = with_column(operations, name, known)
     if more.empty:
         return operations, records_read, records_read.slice(0, 0)
     count = more.groupby("op_index").size()
@@ -205,6 +207,8 @@ class _SeenLog:
         records: Columns `IDENTITY`, `key`, `invoked_ns` of the append, `is_gone`, and three times, `NEVER_NS` if
             they are not known: `shown_ns` of the first response that shows the record, `committed_ns` of the first
             one that shows that it was committed, and `removable_ns`, from when on the cleaner may have removed it.
+            `is_read` tells whether a poll returned it or one of its batch, `is_weak` whether only an
+            acknowledgement with acks=1 shows it.
             Ascending by offset, then by leader epoch if it is known, then by `shown_ns`.
     """
 
@@ -237,11 +241,15 @@ class _SeenLog:
         known = known.drop_duplicates(["offset", "value"])
         # When a record was sent that no append of this history wrote is not known, so it removes nothing.
         known = known[known["value"].isin(appends.index)]
+        known["is_read"] = pd.MultiIndex.from_frame(known[["offset", "value"]]).isin(
+            pd.MultiIndex.from_frame(read[["offset", "value"]].astype("int64"))
+        )
         known = _with_whole_batches(known, appends)
         writer = appends.loc[known["value"]]
         known = known.assign(
             key=writer["key"].to_numpy(),
             invoked_ns=writer["invoked_ns"].to_numpy(dtype="int64"),
+            is_weak=~known["is_read"].to_numpy() & (writer["acks"] == 1).to_numpy(dtype="bool"),
         )
         known = _with_responses(known, writer, sent_twice=sent_twice)
         # The order of sending is not that of arriving. Epochs are comparable if all at an offset are known.
@@ -289,6 +297,7 @@ class _SeenLog:
         is_last = np.append((pairs[:, 1:] != pairs[:, :-1]).any(axis=0), True)[: len(rows)]
         rows = rows[is_last]
         rows = rows[self.records["removable_ns"].to_numpy()[record[rows]] <= until_ns[rows]]
+        rows = rows[~self.records["is_weak"].to_numpy()[record[rows]]]
         found = self.records.iloc[record[rows]].assign(
             op_index=polls["op_index"].to_numpy()[poll[rows]]
         )
@@ -297,6 +306,17 @@ class _SeenLog:
         found = found[~is_returned]
         place = {name: operations[name].iloc[0] for name in PLACE if name in operations}
         return found[["op_index", *IDENTITY, "key"]].assign(status="ok", **place)
+
+    def perhaps_cut_off(self) -> list[int]:
+        """Returns appends acknowledged with acks=1 that are gone, and that the cleaner may have removed.
+
+        They may have been lost before, with the leader that alone had them, and their offsets written again.
+        """
+        rows = self.records["is_weak"] & self.records["is_gone"]
+        found: list[int] = self.records["value"][
+            rows & (self.records["removable_ns"] < NEVER_NS)
+        ].tolist()
+        return found
 
     def perhaps_replaced(
         self,
@@ -385,6 +405,8 @@ def _with_responses(
 def _with_whole_batches(known: pd.DataFrame, appends: pd.DataFrame) -> pd.DataFrame:
     """Adds the records that one batch carried with a known one: the log has, or had, them beside it.
 
+    If one of them was read, so they all count, because a batch is in the log as a whole.
+
     The cleaner removes single records of a batch. Without its response, only the rest of it shows where they were.
     """
     batch = appends["batch"]
@@ -396,13 +418,17 @@ def _with_whole_batches(known: pd.DataFrame, appends: pd.DataFrame) -> pd.DataFr
     shown = known.merge(members[members["head"].duplicated(keep=False)], on="value")
     shown["base"] = shown["offset"] - shown["place"]
     # One copy of a batch for each offset at which it would begin.
-    copies = shown.drop_duplicates(["head", "base"])[["head", "base", "process", "leader_epoch"]]
+    shown["is_read"] = shown.groupby(["head", "base"])["is_read"].transform("max")
+    copies = shown.drop_duplicates(["head", "base"])
+    copies = copies[["head", "base", "process", "leader_epoch", "is_read"]]
     rest = copies.merge(members, on="head")
     rest["offset"] = rest["base"] + rest["place"]
     rest["sequence"] = appends.loc[rest["value"], "sequence"].to_numpy(dtype="int64")
-    rest = rest.loc[rest["offset"] >= 0, IDENTITY]
+    rest = rest.loc[rest["offset"] >= 0, [*IDENTITY, "is_read"]]
     rest = rest.assign(epoch=rest["leader_epoch"], shown_ns=NEVER_NS)
-    return pd.concat([known, rest], ignore_index=True).drop_duplicates(["offset", "value"])
+    both = pd.concat([known, rest], ignore_index=True)
+    both["is_read"] = both.groupby(["offset", "value"])["is_read"].transform("max")
+    return both.drop_duplicates(["offset", "value"])
 
 
 def _ranges(operations: pd.DataFrame, records_read: pd.DataFrame) -> pd.DataFrame:

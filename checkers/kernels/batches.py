@@ -12,7 +12,8 @@ have removed it because of a later record that an election lost. That is lawful 
 judged as a loss, if it was acknowledged or read, and not as torn off.
 
 What is committed of a log ends at a border between batches as well, so no operation receives a log end inside of
-one (`end-in-batch`). Where an election may have lost what was in the log then, that is undecided.
+one (`end-in-batch`), unless an election lost what was in the log then, or the batch. And a batch is
+written after the last of its records was sent, so none of them is read before (`unsent-in-batch`).
 """
 
 from collections.abc import Mapping
@@ -21,14 +22,19 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.elections import Elections
 from checkers.kernels.evidence import Evidence, sentence
 from checkers.kernels.final_polls import epochs_of, first_offsets, records_of_final_polls
 from checkers.kernels.findings import Finding, finding
 from checkers.kernels.history import I64, INF_NS, Bools, PartitionHistory, lookup
 from checkers.kernels.judging import judged_finding
-from checkers.kernels.log_checkers import LOG_TABLES, elections_of, log_of, reader_of
-from checkers.kernels.lost_acked import FinalLog, final_log
+from checkers.kernels.log_checkers import (
+    LOG_TABLES,
+    elections_of,
+    judged_of,
+    log_of,
+    reader_of,
+)
+from checkers.kernels.lost_acked import NO_RANGES, FinalLog, final_log, passed_between_polls
 from harness.contracts.checker import CheckerReport
 from harness.contracts.run_context import BATCH_CHECKER, RunContext
 
@@ -184,6 +190,43 @@ def _ends_inside(history: PartitionHistory, copies: _Copies, which: I64) -> Find
     )
 
 
+def check_sent(history: PartitionHistory, operations: pa.Table, *, clock_error_ns: int) -> Finding:
+    """Finds records that a poll returned before the last record of their batch was sent.
+
+    Args:
+        history: One partition.
+        operations: Its rows.
+        clock_error_ns: By how much two clocks of the run may differ.
+
+    Returns:
+        `unsent-in-batch`: `first` is a poll that returned a record at `offset` too early, `second` the append of
+        its batch that began last. One instance for each such record.
+    """
+    op, head = batch_heads(operations)
+    of = history.append_at(op)
+    began_ns = history.append_inv[of]
+    # The last one of each batch stands behind the others.
+    order = np.lexsort((op, began_ns, head))
+    last = order[np.append(head[order][1:] != head[order][:-1], True)[: len(order)]]
+    rows = np.flatnonzero((history.record_poll >= 0) & history.record_trusted)
+    rows = rows[history.record_append[rows] >= 0]
+    member = lookup(op)(history.append_op[history.record_append[rows]])
+    rows, member = rows[member >= 0], member[member >= 0]
+    sent = last[np.searchsorted(head[last], head[member])]
+    poll = history.record_poll[rows]
+    # A record that was itself sent afterwards is a future-read.
+    until_ns = history.poll_res[poll] + clock_error_ns
+    found = np.flatnonzero((until_ns < began_ns[sent]) & (until_ns >= began_ns[member]))
+    return finding(
+        "unsent-in-batch",
+        history.poll_op[poll[found]],
+        second=op[sent[found]],
+        offset=history.record_offset[rows[found]],
+        since_ns=history.poll_res[poll[found]],
+        gap_ns=began_ns[sent[found]] - history.poll_res[poll[found]],
+    )
+
+
 def _pairs(first: I64, second: I64, among_first: I64, among_second: I64) -> Bools:
     """Returns which pairs of numbers are among others."""
     both = np.stack((np.concatenate((first, among_first)), np.concatenate((second, among_second))))
@@ -217,15 +260,6 @@ def _is_in_one_log(found: Finding, history: PartitionHistory, operations: pa.Tab
     return certain
 
 
-def _may_be_of_another_log(
-    found: Finding, history: PartitionHistory, operations: pa.Table, elections: Elections
-) -> Bools:
-    """Returns which log ends may be of a log that a lawful flagged election gave up afterwards."""
-    by_op = np.argsort(history.end_op, kind="stable")
-    began_ns = history.end_inv[by_op][lookup(history.end_op[by_op])(found.second)]
-    return elections.may_excuse_since(began_ns, epochs_of(found.second, operations))
-
-
 class Batches:
     """The checker `batches`; see the module. It needs the column `batch` of `operations`."""
 
@@ -236,12 +270,15 @@ class Batches:
     def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
         """Checks the batches of one partition."""
         history = log_of(tables, context).history
+        operations = tables["operations"]
         final = final_log(
             history,
             log_start_offset=context.log_start_offset,
             phase_complete=context.final_phase_complete,
+            passed=passed_between_polls(history, operations)
+            if context.sparse_offsets
+            else NO_RANGES,
         )
-        operations = tables["operations"]
         elections = elections_of(tables, context)
         torn, ends = check_batches(
             history,
@@ -257,29 +294,26 @@ class Batches:
             torn = torn.take(np.flatnonzero(~is_replaced))
         sent, _ = batch_heads(operations)
         coverage = {"appends_in_batches": len(sent)}
+        unsent = check_sent(history, operations, clock_error_ns=context.clock_error_ns)
+        is_undecided = np.zeros(torn.count, dtype=np.bool_)
+        if torn.count and elections.can_excuse:
+            is_undecided = ~_is_in_one_log(torn, history, operations)
         evidence = Evidence(operations)
-        judged = []
-        may_be_another = np.zeros(torn.count, dtype=np.bool_), np.zeros(ends.count, dtype=np.bool_)
-        if elections.can_excuse:
-            may_be_another = (
-                ~_is_in_one_log(torn, history, operations),
-                _may_be_of_another_log(ends, history, operations, elections),
-            )
-        for found, is_undecided in zip((torn, ends), may_be_another, strict=True):
-            for part in (False, True):
-                rows = np.flatnonzero(is_undecided == part)
-                if len(rows):
-                    worst = found.worst(rows)
-                    judged.append(
-                        judged_finding(
-                            found.id,
-                            len(rows),
-                            sentence(found, worst),
-                            context,
-                            is_undecided=part,
-                            witnesses=evidence.witnesses(found, worst),
-                        )
+        judged = list(judged_of((ends, unsent), tables, context))
+        for part in (False, True):
+            rows = np.flatnonzero(is_undecided == part)
+            if len(rows):
+                worst = torn.worst(rows)
+                judged.append(
+                    judged_finding(
+                        torn.id,
+                        len(rows),
+                        sentence(torn, worst),
+                        context,
+                        is_undecided=part,
+                        witnesses=evidence.witnesses(torn, worst),
                     )
+                )
         return CheckerReport(findings=tuple(judged), coverage=coverage)
 
 

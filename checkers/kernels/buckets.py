@@ -117,12 +117,12 @@ def all_free(reports: Iterable[SliceReport]) -> FreeAppends:
     """Returns the appends without an acknowledged offset of all slices, ascending by op."""
     parts = [report.free for report in reports]
     columns = [
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("op", "inv", "res", "status", "process", "before")
+        np.concatenate([getattr(part, name) for part in parts]) for name in FreeAppends.__slots__
     ]
     order = np.argsort(columns[0], kind="stable")
-    op, inv, res, status, process, before = (column[order] for column in columns)
-    return FreeAppends(op=op, inv=inv, res=res, status=status, process=process, before=before)
+    return FreeAppends(
+        **{name: column[order] for name, column in zip(FreeAppends.__slots__, columns, strict=True)}
+    )
 
 
 def judge_bucket(

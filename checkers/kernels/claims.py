@@ -71,7 +71,7 @@ class _Calls:
     """Operations, ascending by op.
 
     Shape:
-        completed_ns: infinity unless it succeeded; by_ns: when what it returned was true at the latest;
+        completed_ns: infinity unless it succeeded or is a poll; by_ns: when what it returned was true at last;
         epoch: in which leader epoch, -1 if that is not known; read_ns: when it was certainly not read yet.
     """
 
@@ -166,13 +166,15 @@ class ClaimReader:
         epoch = np.where(is_append | (stored < 0), -1, stored)
         invoked_ns = columns.column("invoked_ns").to_numpy()[rows]
         completed_ns = columns.column("completed_ns").fill_null(INF_NS).to_numpy()[rows]
-        is_ok = (words.outcome == OK)[rows]
-        completed_ns = np.where(is_ok, completed_ns, INF_NS)
+        is_poll = (words.kind == POLL)[rows]
+        # The records of a poll were there when it ended, whatever its outcome.
+        is_bound = (words.outcome == OK)[rows] | is_poll
+        completed_ns = np.where(is_bound, completed_ns, INF_NS)
         ends = self._elections.epoch_ends(epoch)
         return _Calls(
             op=op[rows],
             is_append=is_append,
-            is_poll=(words.kind == POLL)[rows],
+            is_poll=is_poll,
             invoked_ns=invoked_ns,
             completed_ns=completed_ns,
             by_ns=np.where(epoch >= 0, np.minimum(completed_ns, ends), completed_ns),

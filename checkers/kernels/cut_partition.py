@@ -17,7 +17,6 @@ from checkers.kernels.buckets import (
     carried_bounds,
     final_log_of,
     fold,
-    sender_swaps,
 )
 from checkers.kernels.compose import PartitionJudgement, partition_checkers
 from checkers.kernels.consumer_group import GroupFacts, group_coverage
@@ -28,7 +27,7 @@ from checkers.kernels.measures import MEASURED
 from checkers.kernels.progress import PROGRESS, may_be_stuck
 from checkers.kernels.remainder import Totals
 from checkers.kernels.slices import FreeAppends, SliceReport
-from checkers.kernels.suspects import Rules
+from checkers.kernels.suspects import Rules, swapped_sends
 from checkers.kernels.vacuous_facts import Extent, shown_in
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
 
@@ -100,7 +99,7 @@ def judge_cut_partition(
         and all(result.all_there for result in results.values())
         and not _has_lost_appends(free, results)
         and not any(report.odd for report in reports)
-        and not len(sender_swaps(reports)[0])
+        and not len(swapped_sends(reports, results, free)[0])
         and all(result.group_got_all for result in results.values())
         and all(group.is_consistent for group in groups)
     )

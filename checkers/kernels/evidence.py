@@ -153,6 +153,10 @@ _SENTENCES = {
         "the final reads returned the record of op {first} at offset {offset}, and op {second} received the log"
         " end {other}, which is inside of its batch"
     ),
+    "unsent-in-batch": (
+        "op {first} had returned the record at offset {offset} {gap} before op {second}, which was sent in its"
+        " batch, began"
+    ),
     "nonmonotonic-poll": (
         "op {first} polled from offset {other}, but returned offset {offset} below it or twice"
     ),

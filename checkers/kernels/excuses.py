@@ -96,6 +96,8 @@ class Excuses:
             first = self._side(finding.second, finding.offset)
             shown_by = np.where(finding.third >= 0, finding.third, finding.first)
             return self._conflicts(first, self._side(shown_by, finding.other))
+        if finding.id == "end-in-batch":
+            return self._divided(self._side(finding.second, finding.other - 1), first)
         if finding.id in _ORDER:
             second = self._side(finding.second, finding.other)
             # The second one was invoked later, but a deposed leader may have written it in an older epoch.
@@ -343,6 +345,22 @@ class Excuses:
         written = self._reader.written
         there = self._elections.fates(first, second, written)
         return there.or_else(self._elections.fates(second, first, written))
+
+    def _divided(self, end: _Sides, batch: _Sides) -> Fates:
+        """Returns whether log ends may be of other logs than the batches that they divide."""
+        # The log ended behind another record, or it lost the batch.
+        fates = self._conflicts(end, batch)
+        ends = self._claims(end)
+        # Perhaps a leader that had been deposed returned the end.
+        is_unsure = (ends.epoch < 0) & self._elections.may_excuse_since(ends.from_ns, ends.epoch)
+        fates.outcome[is_unsure & (fates.outcome == UNEXCUSED)] = UNDECIDED
+        # A log does not lose anything as long as one leader leads.
+        for last_shown in (False, True):
+            read_in = self._reader.claims(
+                batch.op, batch.offset, batch.value, last_shown=last_shown
+            ).epoch
+            fates.outcome[(ends.epoch >= 0) & (ends.epoch == read_in)] = UNEXCUSED
+        return fates
 
 
 def fates_of(count: int, outcome: int) -> Fates:

@@ -216,11 +216,10 @@ def _clipped(times: I64) -> I64:
     return times
 
 
-def _completions(operations: pa.Table, is_ok: Bools) -> I64:
-    """Returns when the operations completed; INF_NS for those that are open or of unknown outcome."""
-    # A definite effect with an unknown end, or an end that means nothing, must not bound anything.
+def _completions(operations: pa.Table, is_bound: Bools) -> I64:
+    """Returns when the operations completed; INF_NS for those that are open, or whose end bounds nothing."""
     column = operations.column("completed_ns")
-    is_open = ~is_ok
+    is_open = ~is_bound
     if column.null_count:
         is_open |= ~_is_valid(operations, "completed_ns")
     unknown = np.flatnonzero(is_open)
@@ -401,17 +400,20 @@ class _Calls:
 def _read_calls(operations: pa.Table) -> _Calls:
     words = operation_words(operations)
     is_append, is_latest, is_ok = words.kind == APPEND, words.kind == LATEST, words.outcome == OK
+    is_poll = ~(is_append | is_latest)
     return _Calls(
         op=_ints(operations, "op_index"),
         inv=_clipped(_ints(operations, "invoked_ns", null=0)),
-        res=_completions(operations, is_ok),
+        # A definite effect with an unknown end must not bound anything. But the records that a poll returned were
+        # there when it ended, whatever its outcome.
+        res=_completions(operations, is_ok | is_poll),
         offset=stored(operations.column("offset")),
         end_offset=stored(operations.column("end_offset")),
         has_offset=_is_valid(operations, "offset"),
         has_end_offset=_is_valid(operations, "end_offset"),
         is_append=is_append,
         is_latest=is_latest,
-        is_poll=~(is_append | is_latest),
+        is_poll=is_poll,
         is_ok=is_ok,
         is_failed=words.outcome == FAILED,
     )

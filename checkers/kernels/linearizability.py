@@ -127,7 +127,9 @@ def check_history(history: PartitionHistory, options: Options | None = None) -> 
     findings += [
         *real_time,
         *free,
-        *check_producer_order(history, facts),
+        *check_producer_order(
+            history, facts, clock_error_ns=options.clock_error_ns, sent_twice=options.sent_twice
+        ),
         *check_poll_order(history),
     ]
     return PartitionReport(

@@ -42,7 +42,7 @@ class Linearizability:
         """Checks one partition."""
         report = log_of(tables, context)
         return CheckerReport(
-            findings=_judged(report.findings, tables, context), coverage=report.coverage
+            findings=judged_of(report.findings, tables, context), coverage=report.coverage
         )
 
 
@@ -72,7 +72,7 @@ class LostAcked:
             passed=passed,
         )
         return CheckerReport(
-            findings=_judged(losses.findings, tables, context),
+            findings=judged_of(losses.findings, tables, context),
             unknown_reasons=_unknown_reasons(losses.coverage, losses.final.is_complete),
             coverage=losses.coverage | {"appends_acked": report.coverage["appends_acked"]},
         )
@@ -132,9 +132,11 @@ def reader_of(tables: Mapping[str, pa.Table], context: RunContext) -> ClaimReade
     return derive_once(tables, "reader", derive)
 
 
-def _judged(
+def judged_of(
     findings: Iterable[Finding], tables: Mapping[str, pa.Table], context: RunContext
 ) -> tuple[CheckerFinding, ...]:
+    """Returns findings about the log of a partition with their judgements; those without an instance vanish."""
+
     def derive() -> FindingJudge:
         report, elections = log_of(tables, context), elections_of(tables, context)
         reader = reader_of(tables, context)

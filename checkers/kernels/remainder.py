@@ -126,7 +126,7 @@ def _appends(history: PartitionHistory, plan: Plan) -> I64:
         beside = np.zeros(len(rows), dtype=np.bool_)
         beside[1:] |= is_suspect[:-1]
         beside[:-1] |= is_suspect[1:]
-        kept[rows[beside | edge]] = True
+        kept[rows[beside | edge | plan.keeps_swapped]] = True
     ops: I64 = history.append_op[kept]
     return ops
 

@@ -12,10 +12,12 @@ import numpy as np
 from checkers.kernels.columns import Columns
 from checkers.kernels.facts import Facts
 from checkers.kernels.findings import Finding, finding, joined
-from checkers.kernels.history import I64, OK_AT, Bools, PartitionHistory
+from checkers.kernels.history import I64, OK_SOMEWHERE, Bools, PartitionHistory
 
 
-def check_producer_order(history: PartitionHistory, facts: Facts) -> list[Finding]:
+def check_producer_order(
+    history: PartitionHistory, facts: Facts, *, clock_error_ns: int = 0, sent_twice: bool = False
+) -> list[Finding]:
     """Finds appends whose offset is not larger than that of the same process's previous acknowledged append.
 
     An append of unknown outcome counts if a read revealed its place, but only as the later one of two: a request
@@ -32,21 +34,25 @@ def check_producer_order(history: PartitionHistory, facts: Facts) -> list[Findin
     Args:
         history: One partition.
         facts: Derived from it.
+        clock_error_ns: By how much two clocks of the run may differ.
+        sent_twice: Whether producers without idempotence sent appends again.
 
     Source:
         Kafka producer configuration, max.in.flight.requests.per.connection; Jepsen's `nonmonotonic-send`, which
         compares the appends of processes that have one operation in flight.
     """
-    weak = swaps_of(history, facts, facts.acked)
-    if not len(weak.later):
+    sent = _acknowledged(history, facts, sent_twice=sent_twice)
+    every = _all_swaps(history, facts, sent, clock_error_ns)
+    if not len(every.later):
         return []
     # What remains without the weak records is a broken promise; the rest rests on acks=1.
-    strong = swaps_of(history, facts, facts.acked[~facts.append_weak[facts.acked]])
-    only_weak = weak.take(np.flatnonzero(~np.isin(weak.later, strong.later)))
+    firm = sent.take(np.flatnonzero(~facts.append_weak[sent.append]))
+    strong = _all_swaps(history, facts, firm, clock_error_ns)
+    only_weak = every.take(np.flatnonzero(~np.isin(every.later, strong.later)))
     findings = []
     for swaps, is_weak in ((strong, False), (only_weak, True)):
         after = _is_after(history, swaps)
-        acked = history.append_status[swaps.later] == OK_AT
+        acked = np.isin(swaps.later, sent.append)
         for identifier, rows in (("nonmonotonic-send", after), ("reordered-send", ~after & acked)):
             if rows.any():
                 some = swaps.take(np.flatnonzero(rows))
@@ -55,6 +61,82 @@ def check_producer_order(history: PartitionHistory, facts: Facts) -> list[Findin
     for each in findings:
         by_id.setdefault(each.id, []).append(each)
     return [joined(parts) for parts in by_id.values()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sent(Columns):
+    """Acknowledged appends whose place is known, by position: their positions in the history, and their places."""
+
+    append: I64
+    offset: I64
+
+
+def _acknowledged(history: PartitionHistory, facts: Facts, *, sent_twice: bool) -> _Sent:
+    """Returns those with an offset, and those that a read revealed.
+
+    If producers send again without idempotence, the record that a read showed need not be the acknowledged one.
+    """
+    sent = _Sent(append=facts.acked, offset=history.append_offset[facts.acked])
+    rows = np.flatnonzero(history.append_status[facts.pinned] == OK_SOMEWHERE)
+    if sent_twice or not len(rows):
+        return sent
+    append = np.append(sent.append, facts.pinned[rows])
+    offset = np.append(sent.offset, facts.places.offset(facts.pinned_place[rows]))
+    order = np.lexsort((offset, append))
+    return _Sent(append=append[order], offset=offset[order])
+
+
+def _all_swaps(
+    history: PartitionHistory, facts: Facts, sent: _Sent, clock_error_ns: int
+) -> "Swaps":
+    """Compares appends with the acknowledged one before them, and with all that had been acknowledged, if need be.
+
+    If neighbours are in order, so are all. If some that were in flight together are not, two appends may be out of
+    order that are no neighbours. The clock shows these too (`order-inversion`), unless clocks differ.
+    """
+    swaps = _neighbours(history, facts, sent.append, sent.offset)
+    is_after = _is_after(history, swaps)
+    if is_after.all() or not clock_error_ns:
+        return swaps
+    later = np.append(sent.append, facts.pinned)
+    offset = np.append(sent.offset, facts.places.offset(facts.pinned_place))
+    overtaken = _overtaken(history, sent, later, offset)
+    swaps = swaps.take(np.flatnonzero(is_after | ~np.isin(swaps.later, overtaken.later)))
+    found = overtaken.take(np.flatnonzero(~np.isin(overtaken.later, swaps.later)))
+    pairs = [(getattr(swaps, name), getattr(found, name)) for name in Swaps.__slots__]
+    earlier, later, earlier_offset, later_offset = (np.append(*pair) for pair in pairs)
+    return Swaps(
+        earlier=earlier, later=later, earlier_offset=earlier_offset, later_offset=later_offset
+    )
+
+
+def _overtaken(history: PartitionHistory, sent: _Sent, later: I64, offset: I64) -> "Swaps":
+    """Compares appends with the one of the largest offset of those that had been acknowledged before."""
+    process = history.append_process
+    order = np.lexsort((history.append_res[sent.append], process[sent.append]))
+    earlier = sent.take(order)
+    # Ranks grow from process to process, so the largest one so far is always one of the same process.
+    by_rank = np.lexsort((earlier.offset, process[earlier.append]))
+    rank = np.empty(len(by_rank), dtype=np.int64)
+    rank[by_rank] = np.arange(len(by_rank))
+    largest = by_rank[np.maximum.accumulate(rank)]
+    # How many are of processes before, or were acknowledged before the later one was sent.
+    is_sent = np.append(np.zeros(len(later), dtype=np.bool_), np.ones(len(order), dtype=np.bool_))
+    times = np.append(history.append_inv[later], history.append_res[earlier.append])
+    merged = np.lexsort((is_sent, times, np.append(process[later], process[earlier.append])))
+    before = np.empty(len(merged), dtype=np.int64)
+    before[merged] = np.cumsum(is_sent[merged])
+    last = before[: len(later)] - 1
+    known = np.flatnonzero(last >= 0)
+    known = known[process[earlier.append[last[known]]] == process[later[known]]]
+    most = largest[last[known]]
+    rows = np.flatnonzero(earlier.offset[most] >= offset[known])
+    return Swaps(
+        earlier=earlier.append[most[rows]],
+        later=later[known[rows]],
+        earlier_offset=earlier.offset[most[rows]],
+        later_offset=offset[known[rows]],
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,16 +175,20 @@ def _swapped(identifier: str, history: PartitionHistory, swaps: Swaps, *, is_wea
     )
 
 
-def swaps_of(history: PartitionHistory, facts: Facts, acked: I64) -> Swaps:
-    """Compares every acknowledged append, and every revealed one, with the acknowledged one before it."""
-    codes = process_codes(history.append_process[acked])
+def swaps_of(history: PartitionHistory, facts: Facts) -> Swaps:
+    """Compares appends with the one before them that was acknowledged with an offset."""
+    return _neighbours(history, facts, facts.acked, history.append_offset[facts.acked])
+
+
+def _neighbours(history: PartitionHistory, facts: Facts, sent: I64, sent_offset: I64) -> Swaps:
+    """Compares acknowledged appends, and revealed ones, with the acknowledged one before them."""
+    codes = process_codes(history.append_process[sent])
     by_process = np.argsort(codes, kind="stable")
-    ordered, process = acked[by_process], codes[by_process]
-    offset = history.append_offset[ordered]
+    ordered, offset, process = sent[by_process], sent_offset[by_process], codes[by_process]
     earlier = np.flatnonzero((process[1:] == process[:-1]) & (offset[1:] <= offset[:-1]))
     pairs = [(ordered[earlier], ordered[earlier + 1], offset[earlier], offset[earlier + 1])]
     if len(facts.pinned) and len(ordered):
-        pairs.append(_revealed_swaps(history, facts, ordered, process))
+        pairs.append(_revealed_swaps(history, facts, ordered, offset, process))
     columns = [np.concatenate(column) for column in zip(*pairs, strict=True)]
     return Swaps(
         earlier=columns[0], later=columns[1], earlier_offset=columns[2], later_offset=columns[3]
@@ -110,7 +196,7 @@ def swaps_of(history: PartitionHistory, facts: Facts, acked: I64) -> Swaps:
 
 
 def _revealed_swaps(
-    history: PartitionHistory, facts: Facts, ordered: I64, codes: Any
+    history: PartitionHistory, facts: Facts, ordered: I64, ordered_offset: I64, codes: Any
 ) -> tuple[I64, I64, I64, I64]:
     """Compares revealed appends with the acknowledged one before them.
 
@@ -118,16 +204,19 @@ def _revealed_swaps(
         history: One partition.
         facts: Derived from it.
         ordered: Acknowledged appends by process, then by time.
+        ordered_offset: Their places.
         codes: Their process numbers, in a type that holds them.
     """
-    later, later_offset = facts.pinned, facts.places.offset(facts.pinned_place)
+    revealed = np.flatnonzero(~np.isin(facts.pinned, ordered))
+    later = facts.pinned[revealed]
+    later_offset = facts.places.offset(facts.pinned_place[revealed])
     process = history.append_process
     # One number per process and position, ascending: a stable sort by process kept the positions in order.
     count = len(process)
     keys, wanted = codes.astype(np.int64) * count + ordered, process[later] * count + later
     before = np.searchsorted(keys, wanted) - 1
     earlier = ordered[np.maximum(before, 0)]
-    earlier_offset = history.append_offset[earlier]
+    earlier_offset = ordered_offset[np.maximum(before, 0)]
     # Absurd process numbers overflow; a pair counts only if it is one.
     rows = np.flatnonzero(
         (before >= 0)

@@ -50,6 +50,10 @@ OF_ONE_OPERATION = frozenset(
 either case is a finding."""
 
 
+FAR = 2**62 + 2
+"""Above every offset; bounds there hold for an append that comes after everything."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
     """Facts "did not exist yet" or "existed by then": at most one per offset, and the operation behind it.
@@ -102,6 +106,7 @@ class FreeAppends:
 
     Shape:
         before: offset of the last acknowledged append before it of the same process and slice, -1 for none.
+        after: offset of the first one after it, `FAR` for none.
     """
 
     op: I64
@@ -110,6 +115,7 @@ class FreeAppends:
     status: I8
     process: I64
     before: I64
+    after: I64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +187,7 @@ def cut_slice(
     alone = {finding.id for finding in findings} & OF_ONE_OPERATION
     position, first, last = _final_polls(history)
     sender, sender_first, sender_last = _senders(history, facts)
-    swaps = swaps_of(history, facts, facts.acked)
+    swaps = swaps_of(history, facts)
     end, end_asked_ns = largest_end(
         np.append(history.end_offset[history.end_final], -1),
         np.append(history.end_inv[history.end_final], -1),
@@ -246,27 +252,38 @@ def strongest(offset: I64, time_ns: I64, op: I64, *, latest: bool) -> Times:
 
 def _free(history: PartitionHistory) -> FreeAppends:
     rows = np.flatnonzero(history.append_status != OK_AT)
+    before, after = _acked_beside(history) if len(rows) else (rows, rows)
     return FreeAppends(
         op=history.append_op[rows],
         inv=history.append_inv[rows],
         res=history.append_res[rows],
         status=history.append_status[rows],
         process=history.append_process[rows],
-        before=_acked_before(history)[rows] if len(rows) else rows,
+        before=before[rows],
+        after=after[rows],
     )
 
 
-def _acked_before(history: PartitionHistory) -> I64:
-    """Returns for every append the offset of the acknowledged one of its process before it, -1 for none."""
+def _acked_beside(history: PartitionHistory) -> tuple[I64, I64]:
+    """Returns for every append the offsets of the acknowledged ones of its process before and after it.
+
+    It is -1 or `FAR` if there is none.
+    """
     order = np.argsort(process_codes(history.append_process), kind="stable")
-    process, position = history.append_process[order], np.arange(len(order))
+    process, offset = history.append_process[order], history.append_offset[order]
     is_acked = history.append_status[order] == OK_AT
-    last = np.maximum.accumulate(np.where(is_acked, position, -1))
-    begins = np.append(True, process[1:] != process[:-1])
-    is_known = last >= np.maximum.accumulate(np.where(begins, position, 0))
-    before = np.empty(len(order), dtype=np.int64)
-    before[order] = np.where(is_known, history.append_offset[order[last]], -1)
-    return before
+    found = []
+    for step, none in ((1, -1), (-1, FAR)):
+        # In the order of sending, and against it.
+        walked, acked, place = process[::step], is_acked[::step], np.arange(len(order))
+        last = np.maximum.accumulate(np.where(acked, place, -1))
+        begins = np.append(True, walked[1:] != walked[:-1])
+        is_known = last >= np.maximum.accumulate(np.where(begins, place, 0))
+        beside = np.empty(len(order), dtype=np.int64)
+        beside[order[::step]] = np.where(is_known, offset[::step][last], none)
+        found.append(beside)
+    before, after = found
+    return before, after
 
 
 def _final_polls(history: PartitionHistory) -> tuple[I64, I64, I64]:

@@ -37,16 +37,13 @@ from checkers.kernels.columns import Columns, distinct, joined_columns
 from checkers.kernels.history import FAIL, I64, INF_NS, INFO, OK_SOMEWHERE, Bools, lookup
 from checkers.kernels.left_out import LeftOut, largest_end
 from checkers.kernels.lost_acked import merged
-from checkers.kernels.slices import FreeAppends, Part, SliceReport, Times
+from checkers.kernels.slices import FAR, FreeAppends, Part, SliceReport, Times
 
 SUSPECTS_MAX = 5_000_000
 """How many suspects are judged: with their rows some gigabytes of memory. If there are more, counts are minima."""
 
 SUSPECTS_SENT_MAX = 200_000
 """A bucket with more suspects first reports their number; the driver then says how many it may return."""
-
-FAR = 2**62 + 2
-"""Above every offset; bounds there hold for an append that comes after everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +126,8 @@ class Plan:
         swapped: processes whose appends are not in the order of sending.
 
     Attributes:
+        keeps_swapped: Whether all appends of these processes are kept: where clocks differ, only the order of a
+            process may show that two are swapped, also two that are no neighbours.
         every_end: Whether every observation of a log end is kept.
         left_out: What the judged history lacks; without its polls.
         ignored: How many suspects are beyond `SUSPECTS_MAX` and treated as good.
@@ -142,6 +141,7 @@ class Plan:
     stale_offset: I64
     stale_ns: I64
     swapped: I64
+    keeps_swapped: bool
     every_end: bool
     left_out: LeftOut
     ignored: int
@@ -318,7 +318,7 @@ def gather(
         return joined_columns([getattr(found[bucket], name) for bucket in buckets])
 
     good = _touching(all_of("good_start"), all_of("good_stop"))
-    swapped, swaps = _swapped(reports, results, free)
+    swapped, swaps = swapped_sends(reports, results, free)
     defects = _union(*(report.defects for report in reports))
     ignored = max(0, len(defects) - SUSPECTS_MAX) + sum(each.ignored for each in found.values())
     beside = _beside(defects[:SUSPECTS_MAX], good)
@@ -345,6 +345,7 @@ def gather(
         stale_offset=all_of("stale_offset"),
         stale_ns=all_of("stale_ns"),
         swapped=swapped,
+        keeps_swapped=rules.clock_error_ns > 0,
         every_end=rules.stale_ends and any(report.odd_ends for report in reports),
         left_out=replace(
             left_out,
@@ -380,31 +381,60 @@ def _left_out(reports: Sequence[SliceReport], offsets: I64, good: LeftOut) -> Le
     )
 
 
-def _swapped(
+def swapped_sends(
     reports: Sequence[SliceReport], results: Mapping[int, BucketResult], free: FreeAppends
 ) -> tuple[I64, I64]:
-    """Returns the processes whose appends are not in the order of sending, and offsets of these."""
+    """Returns the processes whose appends are not in the order of sending, and offsets of these.
+
+    Args:
+        reports: Of all slices, in order of operations.
+        results: Of every bucket that a part was sent to.
+        free: `all_free(reports)`.
+    """
     processes, offsets = sender_swaps(reports)
-    swapped = _union(processes, *(report.swapped for report in reports))
     position, offset = _revealed(results, free)
-    before = _before(reports, free)[position]
-    is_swapped = (before >= offset) | is_in(free.process[position], swapped)
+    by_sending = np.lexsort((position, free.process[position]))
+    position, offset = position[by_sending], offset[by_sending]
+    process, is_acked = free.process[position], free.status[position] == OK_SOMEWHERE
+    before, after = (beside[position] for beside in _beside_free(reports, free))
+    is_over = before >= offset
+    is_under = is_acked & (after <= offset)
+    # Neighbours of which neither has an offset in its response.
+    is_pair = (process[1:] == process[:-1]) & is_acked[:-1] & (offset[1:] <= offset[:-1])
+    is_out = is_over | is_under
+    is_out[1:] |= is_pair
+    is_out[:-1] |= is_pair
+    swapped = _union(processes, process[is_out], *(report.swapped for report in reports))
+    is_swapped = is_in(process, swapped)
     return (
-        _union(swapped, free.process[position[before >= offset]]),
-        _union(offsets, offset[is_swapped], before[is_swapped]),
+        swapped,
+        _union(
+            offsets,
+            offset[is_swapped],
+            before[is_swapped & (before >= 0)],
+            after[is_swapped & (after < FAR)],
+        ),
     )
 
 
-def _before(reports: Sequence[SliceReport], free: FreeAppends) -> I64:
-    """Returns for every free append the offset of the acknowledged one of its process before it, -1 for none."""
-    before = free.before.copy()
-    last: dict[int, int] = {}
-    for report in reports:
-        rows = lookup(free.op)(report.free.op)
-        for row in rows[before[rows] < 0].tolist():
-            before[row] = last.get(int(free.process[row]), -1)
-        last.update(zip(report.sender.tolist(), report.sender_last.tolist(), strict=True))
-    return before
+def _beside_free(reports: Sequence[SliceReport], free: FreeAppends) -> tuple[I64, I64]:
+    """Returns for every free append the offsets of the acknowledged ones of its process before and after it.
+
+    It is -1 or `FAR` if there is none.
+    """
+    before, after = free.before.copy(), free.after.copy()
+    for beside, is_unknown, ordered, nearest in (
+        (before, free.before < 0, reports, "sender_last"),
+        (after, free.after == FAR, reports[::-1], "sender_first"),
+    ):
+        known: dict[int, int] = {}
+        for report in ordered:
+            rows = lookup(free.op)(report.free.op)
+            for row in rows[is_unknown[rows]].tolist():
+                beside[row] = known.get(int(free.process[row]), beside[row])
+            offsets = getattr(report, nearest)
+            known.update(zip(report.sender.tolist(), offsets.tolist(), strict=True))
+    return before, after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,6 +101,7 @@ def _why_not_planted(anomaly: str) -> str:
 
 UNPLANTED: dict[str, str] = {
     "slow-recovery": "it depends on a limit, which is not a matter of the history",
+    "unsent-in-batch": "it needs a batch whose records were sent at different times, and a poll in between",
     "stuck": "it needs a run whose final phase did not end",
     **{
         anomaly: _why_not_planted(anomaly)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import pyarrow as pa
@@ -66,7 +67,7 @@ def counted(
     if unreadable is not None:
         tables["records_read"] = records_table(calls, statuses={unreadable: "corrupt"})
     report = BATCHES.check(PartitionTables(tables), context)
-    assert {one.id for one in report.findings} <= {"torn-batch", "end-in-batch"}
+    assert {one.id for one in report.findings} <= {"torn-batch", "end-in-batch", "unsent-in-batch"}
     return Counter({one.id: one.count for one in report.findings})
 
 
@@ -209,6 +210,19 @@ def test_heads_are_by_append() -> None:
 # --- by definition ---
 
 
+def copies_seen(polls: list[Call], batches: dict[int, list[int]]) -> dict[tuple[int, int], int]:
+    """Returns when the first record of each copy of a batch was seen, by its first append and where it begins."""
+    seen: dict[tuple[int, int], int] = {}
+    for call in polls:
+        for offset, shown in call.records:
+            for head, members in batches.items():
+                if shown in members:
+                    copy = head, offset - members.index(shown)
+                    assert call.res is not None
+                    seen[copy] = min(seen.get(copy, call.res), call.res)
+    return seen
+
+
 def counts_by_definition(calls: list[Call]) -> Counter[str]:
     """Counts the missing records of batches, and the log ends inside of the others, one by one."""
     batches: dict[int, list[int]] = {}
@@ -219,17 +233,13 @@ def counts_by_definition(calls: list[Call]) -> Counter[str]:
     there = {row for call in polls for row in call.records}
     passed = {offset for call in polls for offset in range(call.position, call.records[-1][0] + 1)}
     end = max([call.end for call in calls if call.final] + [offset + 1 for offset in passed])
+    # A consumer moves past what is not there any more.
+    for before, after in pairwise(sorted((c for c in calls if c.final), key=lambda c: c.inv)):
+        reach = max(before.position, before.records[-1][0] + 1 if before.records else 0)
+        passed.update(range(reach, after.position))
     asked = max((call.inv for call in calls if call.final and call.end == end), default=-1)
     is_complete = passed >= set(range(end))
-    # Of each copy of a batch, when its first record was seen.
-    seen: dict[tuple[int, int], int] = {}
-    for call in polls:
-        for offset, shown in call.records:
-            for head, members in batches.items():
-                if shown in members:
-                    copy = head, offset - members.index(shown)
-                    assert call.res is not None
-                    seen[copy] = min(seen.get(copy, call.res), call.res)
+    seen = copies_seen(polls, batches)
     count: Counter[str] = Counter()
     inside: set[int] = set()
     for (head, begin), seen_at in seen.items():
@@ -331,28 +341,6 @@ def test_the_verdict_names_an_end_inside_of_a_batch() -> None:
     assert verdict.levels["integrity"] == "broken"
 
 
-@pytest.mark.parametrize(
-    ("at", "epoch", "flagged", "expected"),
-    [
-        (900, -1, True, Judgement.UNDECIDED),
-        (900, 0, True, Judgement.UNDECIDED),
-        (960, -1, True, Judgement.UNDECIDED),
-        (960, 0, True, Judgement.UNDECIDED),
-        (960, 1, True, Judgement.FORBIDDEN),
-        (900, 0, False, Judgement.FORBIDDEN),
-    ],
-)
-def test_an_end_may_be_of_a_log_that_an_election_gave_up(
-    at: int, epoch: int, flagged: bool, expected: Judgement
-) -> None:
-    """Smallest history: the log ended at 1, and an election at 950 lost what another batch replaced."""
-    polls = [
-        latest(60, 1, at=at, epoch=epoch),
-        replace(final((0, 6), (1, 7), end=2), inv=980, res=981),
-    ]
-    assert over_an_election(polls, "end-in-batch", flagged=flagged) == [expected]
-
-
 def over_an_election(
     polls: list[Call], identifier: str = "torn-batch", *, flagged: bool = True
 ) -> list[Judgement]:
@@ -400,3 +388,85 @@ def test_one_poll_shows_one_log(records: tuple[tuple[int, int], ...]) -> None:
         replace(final(*records, op=81, end=2), inv=980, res=981, epoch=1),
     ]
     assert over_an_election(polls) == [Judgement.FORBIDDEN]
+
+
+@pytest.mark.parametrize(
+    ("at", "epoch", "read_in", "flagged", "expected"),
+    [
+        (900, -1, 1, True, Judgement.EXCUSED),
+        (900, 0, 1, True, Judgement.EXCUSED),
+        # Perhaps the leader that had been deposed returned the end.
+        (960, -1, 1, True, Judgement.UNDECIDED),
+        (960, 0, 1, True, Judgement.EXCUSED),
+        # Or the batch.
+        (960, 1, -1, True, Judgement.EXCUSED),
+        (960, 1, 0, True, Judgement.EXCUSED),
+        # One leader returned both.
+        (960, 1, 1, True, Judgement.FORBIDDEN),
+        (900, 0, 0, True, Judgement.FORBIDDEN),
+        (900, 0, 1, False, Judgement.FORBIDDEN),
+    ],
+)
+def test_an_end_may_be_of_a_log_that_an_election_gave_up(
+    at: int, epoch: int, read_in: int, flagged: bool, expected: Judgement
+) -> None:
+    """Smallest history: the log ended at 1, and an election at 950 lost what another batch replaced."""
+    read = replace(final((0, 6), (1, 7), end=2), inv=980, res=981, epoch=read_in)
+    polls = [latest(60, 1, at=at, epoch=epoch), read]
+    assert over_an_election(polls, "end-in-batch", flagged=flagged) == [expected]
+
+
+def test_an_end_of_the_log_that_replaced_a_batch_is_excused() -> None:
+    """Smallest history: a final poll before the election shows the batch, and a log end after it another log."""
+    before = replace(final((0, 6), (1, 7), op=80, end=2), inv=900, res=901, epoch=0)
+    after = replace(final((0, 5), op=81, end=1), inv=980, res=981, epoch=1)
+    assert over_an_election([before, after], "end-in-batch") == [Judgement.EXCUSED]
+    assert over_an_election([before, after], "end-in-batch", flagged=False) == [Judgement.FORBIDDEN]
+
+
+# --- a batch is written after all of its records were sent ---
+
+SENT_APART = [sent(0, offset=0), sent(1, batch=0, offset=1, at=5)]
+
+
+@pytest.mark.parametrize(("res", "error_ns", "count"), [(3, 0, 1), (4, 0, 1), (5, 0, 0), (3, 2, 0)])
+@pytest.mark.parametrize("outcome", ["ok", "info"])
+def test_no_record_is_read_before_the_last_one_of_its_batch_was_sent(
+    res: int, error_ns: int, count: int, outcome: str
+) -> None:
+    early = Call(op=40, kind="poll", process=8, inv=2, res=res, records=((0, 0),), outcome=outcome)
+    calls = [*SENT_APART, early, final((0, 0), (1, 1), end=2)]
+    found = counted(calls, replace(CONTEXT, clock_error_ns=error_ns))
+    assert found == +Counter({"unsent-in-batch": count})
+
+
+def test_a_record_that_was_read_before_it_was_sent_itself_is_a_future_read() -> None:
+    early = Call(op=40, kind="poll", process=8, inv=2, res=3, records=((1, 1),))
+    assert counted([*SENT_APART, early, final((0, 0), (1, 1), end=2)]) == {}
+
+
+def test_every_record_that_was_read_too_early_counts() -> None:
+    early = Call(op=40, kind="poll", process=8, inv=2, res=3, records=((0, 0), (1, 1)))
+    calls = [sent(0), sent(1, batch=0), sent(2, batch=0, at=5), early, OTHER]
+    calls = [*calls, final((0, 0), (1, 1), (2, 2), (3, 5), end=4)]
+    assert counted(calls) == {"unsent-in-batch": 2}
+    verdict = judge_run(run(calls), CONTEXT)
+    (anomaly,) = (one for one in verdict.anomalies if one.id == "unsent-in-batch")
+    assert (verdict.validity, anomaly.judgement) == (Validity.INVALID, Judgement.FORBIDDEN)
+    assert anomaly.sentence == (
+        "op 40 had returned the record at offset 0 2 ns before op 2, which was sent in its batch, began"
+    )
+
+
+# --- what lies between final polls ---
+
+
+def test_what_a_consumer_moved_past_is_missing_from_a_sparse_log() -> None:
+    """Smallest history: the record at offset 2 should be between two polls that follow each other."""
+    calls = [OTHER, sent(6), sent(7, batch=6)]
+    polls = [final((0, 5), (1, 6), end=3), final(op=95, position=3, end=3)]
+    sparse = replace(CONTEXT, sparse_offsets=True)
+    assert counted([*calls, *polls], sparse) == {"torn-batch": 1}
+    # Another process need not have moved past it, nor a consumer that was sent somewhere else.
+    assert counted([*calls, polls[0], replace(polls[1], process=10)], sparse) == {}
+    assert counted([*calls, polls[0], replace(polls[1], position=2)], sparse) == {}

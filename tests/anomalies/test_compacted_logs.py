@@ -969,3 +969,38 @@ def test_a_correct_compacted_log_is_never_invalid_and_the_loss_of_a_last_record_
         # Nothing was read behind the last record of all, so it may only not have been reached.
         expected = Validity.INVALID if offset < max(log.kept) else Validity.UNKNOWN
         assert verdict.validity == expected, f"offset {offset} is lost"
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_record_of_acks_1_that_nobody_read_may_have_been_lost_before_it_was_cleaned(
+    acks: int,
+) -> None:
+    """Smallest history of a false `torn-batch`: the log is a tombstone's place, x and c."""
+    batch = [
+        Call(op=op, kind="append", process=0, inv=1, res=5, offset=op, acks=acks, batch=head)
+        for op, head in ((0, None), (1, 0))
+    ]
+    others = [append(2, None, at=10, outcome="info"), append(3, 1, at=20), append(4, 2, at=30)]
+    keys = {0: "k", 1: "k", 2: "z", 3: "z", 4: "k"}
+    calls = [*batch, *others, final(10, 100, (1, 3), (2, 4))]
+    verdict = judged(calls, keys, IN_BATCHES)
+    assert (verdict.validity == Validity.VALID) is (acks == 1), verdict.reasons
+    # Somebody read it, so it was in the log.
+    early = Call(op=9, kind="poll", process=8, inv=6, res=7, position=0, records=((0, 0),))
+    assert judged([*calls, early], keys, IN_BATCHES).validity == Validity.INVALID
+
+
+def test_the_order_in_time_of_records_that_may_have_been_lost_is_no_promise() -> None:
+    """Smallest history of a false `order-inversion`."""
+    calls = [
+        append(0, None, at=0, outcome="info"),
+        append(1, 1, at=1, acks=1),
+        append(2, 0, at=10),
+        append(3, None, at=13, outcome="info"),
+        append(4, 2, at=20),
+        append(5, 3, at=30),
+        final(10, 100, (2, 4), (3, 5), end=4),
+    ]
+    keys = {0: "z", 1: "k", 2: "z", 3: "z", 4: "z", 5: "k"}
+    assert judged(calls, keys).validity == Validity.VALID
+    assert judged([calls[0], append(1, 1, at=1), *calls[2:]], keys).validity == Validity.INVALID

@@ -5,7 +5,7 @@ about an illegal one: which operations show it, at which offsets, since when, an
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from checkers.kernels.history import INF_NS
@@ -42,9 +42,10 @@ class Known:
 
 
 class Definitions:
-    """The anomalies of a history whose polls succeed and whose records are readable."""
+    """The anomalies of a history whose records are readable."""
 
     def __init__(self, calls: list[Call], *, sparse: bool = False, clock_error_ns: int = 0) -> None:
+        calls = [as_it_counts(call) for call in calls]
         self.sparse = sparse
         self.error = clock_error_ns
         self.appends = {call.op: call for call in calls if call.kind == "append"}
@@ -329,17 +330,16 @@ class Definitions:
     # --- the order of one process ---
 
     def swaps(self) -> Iterator[Instance]:
-        strong = set(self._pairs([op for op in self.acked if not self.is_weak(op)]))
-        everything = set(self._pairs(list(self.acked)))
+        sent = self._sent()
+        strong = list(self._pairs([place for place in sent if not self.is_weak(place[0])]))
         proven = {later for _, _, later, _ in strong}
-        weak = {pair for pair in everything if pair[2] not in proven}
+        weak = [pair for pair in self._pairs(sent) if pair[2] not in proven]
         for pairs, is_weak in ((strong, False), (weak, True)):
             for earlier, offset, later, later_offset in pairs:
                 before, after = self.appends[earlier], self.appends[later]
-                # One process calls one operation at a time; only records of one batch begin together.
-                if _done(before) < after.inv or before.inv < _done(before) == after.inv:
+                if self._is_after(earlier, later):
                     identifier = "nonmonotonic-send"
-                elif later in self.acked:
+                elif later in {op for op, _ in sent}:
                     identifier = "reordered-send"
                 else:
                     continue
@@ -354,17 +354,62 @@ class Definitions:
                     gap_ns=after.inv - before.inv,
                 )
 
-    def _pairs(self, acked: list[int]) -> Iterator[tuple[int, int, int, int]]:
-        places = [(op, self.acked[op].offset or 0) for op in acked]
-        for later, offset in (*places, *self.revealed):
+    def _sent(self) -> list[tuple[int, int]]:
+        """Acknowledged appends with their places: that of the response, or those where they were read."""
+        places = [(op, call.offset or 0) for op, call in self.acked.items()]
+        places += [
+            (op, offset)
+            for op, offset in self.revealed
+            if self.appends[op].outcome == "ok" and self.appends[op].acks != 0
+        ]
+        return sorted(places)
+
+    def _is_after(self, earlier: int, later: int) -> bool:
+        # One process calls one operation at a time; only records of one batch begin together.
+        before, after = self.appends[earlier], self.appends[later]
+        return _done(before) < after.inv or before.inv < _done(before) == after.inv
+
+    def _pairs(self, sent: list[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
+        """Each append with the one sent before it, or where clocks differ with those acknowledged before."""
+        found = []
+        is_ordered = True
+        for later, offset in dict.fromkeys([*sent, *self.revealed]):
             process = self.appends[later].process
-            own = [op for op in acked if op < later and self.appends[op].process == process]
-            if own and (self.acked[own[-1]].offset or 0) >= offset:
-                yield own[-1], self.acked[own[-1]].offset or 0, later, offset
+            own = [place for place in sent if self.appends[place[0]].process == process]
+            before = [place for place in own if place < (later, offset)]
+            if (later, offset) not in sent:
+                before = [place for place in own if place[0] < later]
+            pair = (*before[-1], later, offset) if before and before[-1][1] >= offset else None
+            if pair is not None:
+                is_ordered &= self._is_after(pair[0], later)
+            acknowledged = [
+                place for place in own if _done(self.appends[place[0]]) < self.appends[later].inv
+            ]
+            most = max(
+                acknowledged,
+                key=lambda place: (place[1], _done(self.appends[place[0]]), place[0]),
+                default=None,
+            )
+            found.append((pair, most, later, offset))
+        for pair, most, later, offset in found:
+            is_over = most is not None and most[1] >= offset
+            if is_ordered or not self.error:
+                is_over = False
+            if pair is not None and (self._is_after(pair[0], later) or not is_over):
+                yield pair
+            elif most is not None and is_over:
+                yield (*most, later, offset)
+
+
+def as_it_counts(call: Call) -> Call:
+    """A poll that did not succeed counts with its records only."""
+    return replace(call, end=None, final=False) if call.outcome != "ok" else call
 
 
 def _done(call: Call) -> int:
-    return call.res if call.res is not None and call.outcome == "ok" else INF_NS
+    # The records of a poll were there when it ended, whatever its outcome.
+    bounds = call.outcome == "ok" or call.kind == "poll"
+    return call.res if call.res is not None and bounds else INF_NS
 
 
 def _last(poll: Call) -> int:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from checkers.kernels.history import INF_NS
 from checkers.kernels.lost_acked import BEYOND_END, NOWHERE, PASSED_OVER, REUSED, UNKNOWN
 from tests.property.brute_force import Call
-from tests.property.findings_by_definition import Instance
+from tests.property.findings_by_definition import Instance, as_it_counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,7 @@ class Losses:
     """The losses of one history whose records are readable."""
 
     def __init__(self, calls: list[Call], declared: Declared) -> None:
+        calls = [as_it_counts(call) for call in calls]
         self.declared = declared
         self.start = declared.log_start_offset
         self.calls = {call.op: call for call in sorted(calls, key=lambda call: call.op)}

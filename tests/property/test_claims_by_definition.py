@@ -36,13 +36,22 @@ class Claim:
 class NaiveClaims:
     """Reads claims from the operations; `ends` is when each leader epoch ended."""
 
-    def __init__(self, calls: list[Call], ends: dict[int, int], sent_again: bool) -> None:
+    def __init__(
+        self,
+        calls: list[Call],
+        ends: dict[int, int],
+        sent_again: bool,
+        elections: list[tuple[int, ...]],
+    ) -> None:
+        """Takes the moment, the epoch and the leader of each election."""
         self.calls = {call.op: call for call in calls}
         self.ends = ends
+        self.elections = elections
         self.sent_again = sent_again
 
     def done(self, call: Call) -> int:
-        return call.res if call.outcome == "ok" and call.res is not None else INF_NS
+        bounds = call.outcome == "ok" or call.kind == "poll"
+        return call.res if bounds and call.res is not None else INF_NS
 
     def epoch(self, call: Call) -> int:
         return -1 if call.kind == "append" else call.epoch
@@ -136,8 +145,18 @@ class NaiveClaims:
         times = [self.true_by(call) for call in self.calls.values() if own in copies(call)]
         # The leader that wrote the batch acknowledged it.
         if append is not None and is_promised_at(append, offset):
-            times += [self.done(append)] if own == ("batch", append.epoch) else []
+            wrote = own == ("batch", append.epoch) and self.led_once(append)
+            times += [self.done(append)] if wrote else []
         return min(times)
+
+    def led_once(self, append: Call) -> bool:
+        """Whether the leader that a producer knew had not been elected again before it responded."""
+        led = [leader for _, epoch, leader in self.elections if epoch <= append.epoch]
+        return not any(
+            at <= self.done(append)
+            for at, epoch, leader in self.elections
+            if epoch > append.epoch and (not led or leader == led[-1])
+        )
 
 
 def is_promised_at(append: Call, offset: int) -> bool:
@@ -171,7 +190,10 @@ def test_claims_are_those_of_one_record_after_the_other(part: int, sent_again: b
             )
             for e in range(-1, 4)
         }
-        naive = NaiveClaims(calls, ends, sent_again)
+        elected = [
+            tuple(int(str(s[n])) for n in ("at_ns", "leader_epoch", "leader")) for s in states
+        ]
+        naive = NaiveClaims(calls, ends, sent_again, elected)
         operations, records = operations_table(calls), records_table(calls)
         nothing = {
             n: TABLES[n].empty_table() for n in ("replica_states", "broker_states", "faults")

@@ -103,7 +103,8 @@ def random_poll(rng: random.Random, call: Call, log: list[int], end: int, wrong:
         else:
             records.append((offset, rng.choice(log)))
     reported = max(end, 0) if rng.random() < 0.5 else None
-    return replace(call, position=position, records=tuple(records), end=reported)
+    outcome = rng.choices(("ok", "info", "fail"), (8, 1, 1))[0]
+    return replace(call, position=position, records=tuple(records), end=reported, outcome=outcome)
 
 
 def reported(calls: list[Call], options: Options) -> list[Instance]:

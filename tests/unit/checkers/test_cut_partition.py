@@ -136,6 +136,39 @@ def test_two_appends_of_one_process_that_swapped_places_need_more_than_buckets()
     assert judged([*calls, *final_read(10, 1, 0)]) is not None
 
 
+@pytest.mark.parametrize(
+    ("offsets", "outcomes", "is_clean"),
+    [
+        ((0, 1, 2), "ok", True),
+        ((None, 1, 2), "ok", True),
+        ((0, None, 2), "ok", True),
+        ((0, None, None), "ok", True),
+        ((None, 0, 2), "ok", False),
+        ((1, None, 2), "ok", False),
+        ((0, None, 1), "ok", False),
+        ((None, None, 2), "ok", False),
+        ((0, None, 1), "info", True),
+        ((1, None, 2), "info", False),
+    ],
+)
+def test_appends_without_an_offset_that_swapped_places_need_more_than_buckets(
+    offsets: tuple[int | None, ...], outcomes: str, is_clean: bool
+) -> None:
+    """The clocks differ by so much that only the order of the process shows it."""
+    calls = [replace(append(op, offset, at=2 * op), process=7) for op, offset in enumerate(offsets)]
+    calls = [replace(call, outcome=outcomes if call.offset is None else "ok") for call in calls]
+    # Those without an offset are where they are in order, or where two change places.
+    taken = {offset for offset in offsets if offset is not None}
+    free = sorted({0, 1, 2} - taken)
+    if offsets == (None, None, 2):
+        free.reverse()
+    places = [free.pop(0) if offset is None else offset for offset in offsets]
+    log = sorted(range(3), key=lambda op: places[op])
+    context = replace(CONTEXT, clock_error_ns=50)
+    found = judged([*calls, *final_read(10, *log)], context)
+    assert (found is not None) is is_clean
+
+
 @pytest.mark.parametrize("error_ns", [0, 1])
 def test_a_hole_that_an_append_of_unknown_outcome_may_fill_needs_more_than_buckets(
     error_ns: int,

@@ -92,13 +92,8 @@ ROWS: list[tuple[str, dict[str, Any], str, Judgement]] = [
         "undecided for a record batch",
         Judgement.UNDECIDED,
     ),
-    ("end-in-batch", EXCUSED, "integrity", Judgement.FORBIDDEN),
-    (
-        "end-in-batch",
-        {"is_undecided": True},
-        "undecided for a log end inside of a record batch",
-        Judgement.UNDECIDED,
-    ),
+    ("end-in-batch", EXCUSED, "flagged election", Judgement.EXCUSED),
+    ("unsent-in-batch", EXCUSED, "order", Judgement.FORBIDDEN),
     ("hole-before-append", {}, "order", Judgement.FORBIDDEN),
     ("hole-before-append", EXCUSED, "order", Judgement.FORBIDDEN),
 ]

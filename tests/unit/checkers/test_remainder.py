@@ -29,6 +29,7 @@ NO_PLAN = Plan(
     stale_offset=EMPTY,
     stale_ns=EMPTY,
     swapped=EMPTY,
+    keeps_swapped=False,
     every_end=False,
     left_out=NOTHING,
     ignored=0,

@@ -131,7 +131,7 @@ def test_an_append_is_compared_with_the_one_that_its_process_sent_before(
 ) -> None:
     given = history(calls)
     facts, _ = derive_facts(given)
-    swaps = swaps_of(given, facts, facts.acked)
+    swaps = swaps_of(given, facts)
     columns = (
         given.append_op[swaps.earlier],
         given.append_op[swaps.later],
@@ -192,6 +192,77 @@ def test_a_swap_rests_on_acks_1_if_one_of_the_two_has_it(
     facts, _ = derive_facts(given)
     (found,) = check_producer_order(given, facts)
     assert (found.first.tolist(), found.second.tolist(), found.weak.tolist()) == ([0], [1], weak)
+
+
+def sent_by_7(op: int, offset: int | None, inv: int, res: int) -> Call:
+    return replace(append(op, offset, at=inv), res=res, process=7)
+
+
+A_B_C = [sent_by_7(0, 2, 1, 5), sent_by_7(1, 0, 2, 20), sent_by_7(2, 1, 6, 9)]
+"""The first one was acknowledged before the third one was sent; the second one was in flight with both."""
+
+
+def out_of_order(calls: list[Call], error_ns: int = 50) -> list[tuple[str, int, int, int, int]]:
+    given = history(calls)
+    facts, _ = derive_facts(given)
+    return sorted(
+        (each.id, int(each.first[row]), int(each.second[row]), *places)
+        for each in check_producer_order(given, facts, clock_error_ns=error_ns)
+        for row in range(each.count)
+        for places in [(int(each.offset[row]), int(each.other[row]))]
+    )
+
+
+def test_two_appends_that_are_no_neighbours_are_out_of_order_too_if_clocks_differ() -> None:
+    """Smallest history; without a difference between clocks it is an `order-inversion`."""
+    swapped = ("reordered-send", 0, 1, 2, 0)
+    assert out_of_order(A_B_C) == [("nonmonotonic-send", 0, 2, 2, 1), swapped]
+    assert out_of_order(A_B_C, 0) == [swapped]
+    # A coarse clock does not show which was first.
+    for res, found in ((5, True), (6, False), (7, False)):
+        others = [sent_by_7(0, 2, 1, res), *A_B_C[1:]]
+        assert (("nonmonotonic-send", 0, 2, 2, 1) in out_of_order(others)) is found
+    assert out_of_order([by(8, A_B_C[0]), *A_B_C[1:]]) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "known"),
+    [
+        (1, [("nonmonotonic-send", 0, 2, 2, 1)]),
+        (2, [("nonmonotonic-send", 0, 2, 2, 2)]),
+        (3, []),
+    ],
+)
+def test_a_revealed_append_is_compared_with_all_that_were_acknowledged_before_it_was_sent(
+    place: int, known: list[tuple[str, int, int, int, int]]
+) -> None:
+    calls = [*A_B_C[:2], unknown(2, at=6, process=7), shown(3, 30, place, 2)]
+    found = [one for one in out_of_order(calls) if one[2] == 2]
+    assert found == known
+
+
+def test_of_several_that_were_acknowledged_before_the_last_place_counts() -> None:
+    calls = [sent_by_7(0, 5, 1, 3), sent_by_7(1, 9, 2, 4), sent_by_7(2, 0, 2, 90)]
+    calls += [sent_by_7(3, 7, 6, 8), sent_by_7(4, 8, 6, 9), by(8, append(5, 10, at=2))]
+    assert out_of_order(calls) == [
+        ("nonmonotonic-send", 1, 3, 9, 7),
+        ("nonmonotonic-send", 1, 4, 9, 8),
+        ("reordered-send", 1, 2, 9, 0),
+    ]
+
+
+@pytest.mark.parametrize("later", [0, None])
+@pytest.mark.parametrize("error_ns", [0, 50])
+def test_an_append_acknowledged_without_an_offset_is_where_it_was_read(
+    later: int | None, error_ns: int
+) -> None:
+    """Smallest history: b was sent after a was acknowledged, and is before it in the log."""
+    calls = [sent_by_7(0, None, 1, 5), sent_by_7(1, later, 6, 9)]
+    reads = [shown(2, 30, 0, 1), shown(3, 30, 1, 0)]
+    assert out_of_order([*calls, *reads], error_ns) == [("nonmonotonic-send", 0, 1, 1, 0)]
+    given = history([*calls, *reads])
+    facts, _ = derive_facts(given, sent_twice=True)
+    assert check_producer_order(given, facts, clock_error_ns=error_ns, sent_twice=True) == []
 
 
 def polled(*records: tuple[int, int], position: int, before: int = 0) -> list[tuple[int, int]]:

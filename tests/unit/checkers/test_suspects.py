@@ -80,11 +80,12 @@ def part(
 def free(*rows: dict[str, int]) -> FreeAppends:
     """Returns appends without an acknowledged offset, by default of unknown outcome and process 3."""
     full = [
-        {"inv": 1, "res": INF_NS, "status": INFO, "process": 3, "before": -1, **row} for row in rows
+        {"inv": 1, "res": INF_NS, "status": INFO, "process": 3, "before": -1, "after": FAR, **row}
+        for row in rows
     ]
     columns: dict[str, Any] = {
         name: ints(*(row[name] for row in full))
-        for name in ("op", "inv", "res", "process", "before")
+        for name in ("op", "inv", "res", "process", "before", "after")
     }
     return FreeAppends(**columns, status=np.array([row["status"] for row in full], dtype=np.int8))
 
