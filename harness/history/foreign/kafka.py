@@ -58,15 +58,15 @@ class _Consumer:
     """What is known of one process's consumer. Mutable.
 
     Attributes:
-        next_offset: Where its next poll of a key begins; only keys for which that is known.
-        before_failure: Where it began before an operation failed, which may have read records; only keys that no
-            poll has returned since without a gap.
+        next_offset: Where its next poll of a topic begins; only topics for which that is known.
+        before_failure: Where it began before an operation failed, which may have read records; only topics that
+            no poll has returned since without a gap.
         from_beginning: Whether it was assigned with `:seek-to-beginning?`.
         is_assigned: Whether its positions are its own; false under `subscribe`.
     """
 
-    next_offset: dict[Any, int] = field(default_factory=dict)
-    before_failure: dict[Any, int] = field(default_factory=dict)
+    next_offset: dict[str, int] = field(default_factory=dict)
+    before_failure: dict[str, int] = field(default_factory=dict)
     from_beginning: bool = False
     is_assigned: bool = False
 
@@ -76,13 +76,13 @@ class _Inside:
     """What the micro-operations of one operation have shown so far. Mutable.
 
     Attributes:
-        next_offset: Where its next poll of a key begins. This holds under `subscribe` too, unless partitions moved
-            meanwhile.
+        next_offset: Where its next poll of a topic begins. This holds under `subscribe` too, unless partitions
+            moved meanwhile.
         polled: The row and the offset of every record that it polled, by topic and value.
         sent: The rows of its sends, by topic.
     """
 
-    next_offset: dict[Any, int] = field(default_factory=dict)
+    next_offset: dict[str, int] = field(default_factory=dict)
     polled: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     sent: dict[str, list[int]] = field(default_factory=dict)
 
@@ -155,11 +155,12 @@ class KafkaConversion:
         if operation.function == "subscribe":
             self._consumers[operation.process] = _Consumer()
             return
+        topics = _names(keys)
         if operation.extra.get("seek-to-beginning?") is True:
-            kept = dict.fromkeys(keys, 0)
+            kept = dict.fromkeys(topics, 0)
             from_beginning = True
         else:
-            kept = {key: before.next_offset[key] for key in keys if key in before.next_offset}
+            kept = {topic: at for topic, at in before.next_offset.items() if topic in topics}
             from_beginning = False
         self._consumers[operation.process] = _Consumer(
             next_offset=kept, from_beginning=from_beginning, is_assigned=True
@@ -232,10 +233,10 @@ class KafkaConversion:
                 operation.completion_line, f"{shown(offset)} is no offset; a send has 0 or more"
             )
             offset = None
-        call, text = _call(operation, key), to_edn(value)
+        call, text = _call(operation, to_edn(key)), to_edn(value)
         row = self._tables.append(call, text, offset=offset, acks=self._acks, group=self._group)
         inside.sent.setdefault(call.topic, []).append(row)
-        if operation.outcome == OK and (call.topic, text) in inside.polled:
+        if (call.topic, text) in inside.polled:
             first, at = inside.polled[call.topic, text]
             self._tables.contradict(
                 Contradiction(
@@ -273,23 +274,24 @@ class KafkaConversion:
                     f"{shown(records)} is no list of records [offset value]",
                 )
                 continue
+            topic = to_edn(key)
             is_final = (
                 consumer.from_beginning
                 and operation.outcome == OK
-                and _continues(consumer, key, pairs)
+                and _continues(consumer, topic, pairs)
             )
-            call = _call(operation, key, final=is_final)
-            if _moved(operation, key):
+            call = _call(operation, topic, final=is_final)
+            if _moved(operation, topic):
                 for run in _runs(pairs):
                     self._note(call, run, self._tables.poll(call, run), inside)
                 continue
-            position = inside.next_offset.get(key, -1)
-            if key not in inside.next_offset and operation.outcome == OK:
-                position = consumer.next_offset.get(key, -1)
+            position = inside.next_offset.get(topic, -1)
+            if topic not in inside.next_offset and operation.outcome == OK:
+                position = consumer.next_offset.get(topic, -1)
             self._note(call, pairs, self._tables.poll(call, pairs, position=position), inside)
             if pairs:
                 last = max(offset for offset, _ in pairs)
-                inside.next_offset[key] = last + 1 if 0 <= last < OFFSET_MAX else -1
+                inside.next_offset[topic] = last + 1 if 0 <= last < OFFSET_MAX else -1
 
     @staticmethod
     def _note(call: Call, records: list[tuple[int, str]], row: int, inside: _Inside) -> None:
@@ -303,7 +305,9 @@ class KafkaConversion:
             return
         if operation.outcome == OK:
             kept = {
-                key: at for key, at in consumer.next_offset.items() if not _moved(operation, key)
+                topic: at
+                for topic, at in consumer.next_offset.items()
+                if not _moved(operation, topic)
             }
             consumer.next_offset = kept | inside
         else:
@@ -311,24 +315,22 @@ class KafkaConversion:
             consumer.next_offset = {}
 
 
-def _continues(consumer: _Consumer, key: Any, records: list[tuple[int, str]]) -> bool:
+def _continues(consumer: _Consumer, topic: str, records: list[tuple[int, str]]) -> bool:
     """Returns whether a poll leaves out no record that a failed operation may have read."""
-    if key in consumer.before_failure:
-        if not records or records[0][0] > consumer.before_failure[key]:
+    if topic in consumer.before_failure:
+        if not records or records[0][0] > consumer.before_failure[topic]:
             return False
-        del consumer.before_failure[key]
+        del consumer.before_failure[topic]
     return True
 
 
-def _moved(operation: RecordedOperation, key: Any) -> bool:
-    """Returns whether a key was assigned anew meanwhile, so that the operation may skip and repeat its records."""
+def _moved(operation: RecordedOperation, topic: str) -> bool:
+    """Returns whether a topic was assigned anew meanwhile, so the operation may skip and repeat its records."""
     log = operation.extra.get("rebalance-log")
     if not isinstance(log, tuple | list):
         return bool(log)
     named = [_member(entry, "keys") for entry in log]
-    return any(
-        not isinstance(keys, tuple | list | Set) or to_edn(key) in _names(keys) for keys in named
-    )
+    return any(not isinstance(keys, tuple | list | Set) or topic in _names(keys) for keys in named)
 
 
 def _member(entry: Any, name: str) -> Any:
@@ -347,11 +349,11 @@ def _runs(records: list[tuple[int, str]]) -> list[list[tuple[int, str]]]:
     return runs
 
 
-def _call(operation: RecordedOperation, key: Any, *, final: bool = False) -> Call:
+def _call(operation: RecordedOperation, topic: str, *, final: bool = False) -> Call:
     return Call(
         line=operation.line,
         process=operation.process,
-        topic=to_edn(key),
+        topic=topic,
         partition=0,
         invoked_ns=operation.invoked_ns,
         completed_ns=operation.completed_ns,

@@ -442,10 +442,19 @@ POLL_THEN_SEND = "[:poll {:x RECORDS}] [:send :x [1 2]]"
     [
         (POLL_THEN_SEND.replace("RECORDS", "[[0 1] [1 2]]"), "ok", "invalid"),
         (POLL_THEN_SEND.replace("RECORDS", "[[0 1]]"), "ok", "valid"),
-        (POLL_THEN_SEND.replace("RECORDS", "[[0 1] [1 2]]"), "info", "valid"),
+        (POLL_THEN_SEND.replace("RECORDS", "[[0 1] [1 2]]"), "info", "invalid"),
+        (POLL_THEN_SEND.replace("RECORDS", "[[0 1]]"), "info", "valid"),
+        ("[:poll {:x [[0 1] [1 2]]}] [:send :x 2]", "fail", "invalid"),
         (POLL_THEN_SEND.replace("[:poll {:x RECORDS}]", "[:poll {:y [[1 2]]}]"), "ok", "invalid"),
     ],
-    ids=["its own later record", "an earlier record", "not known", "of another key"],
+    ids=[
+        "its own later record",
+        "an earlier record",
+        "info",
+        "info, an earlier record",
+        "fail",
+        "another key",
+    ],
 )
 def test_an_operation_cannot_poll_what_it_sends_afterwards(read, result, kind, validity):
     text = sent(0, 1, "[0 1]") + done("[:poll] [:send :x 2]", result, kind)
@@ -455,6 +464,32 @@ def test_an_operation_cannot_poll_what_it_sends_afterwards(read, result, kind, v
     assert ("future-read" in {one.id for one in verdict.anomalies}) == (
         validity == "invalid" and not is_other_key
     )
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("1", "true"), ("1", "1.0"), ("1", "1M"), ("#t 1", "#t true")]
+)
+def test_partitions_whose_keys_python_considers_equal_have_positions_of_their_own(
+    judged, one, other
+):
+    def after_assignment(second_poll):
+        text = "".join(
+            f"{{:process 0 :type :{kind} :f :send :value [[:send {key} {value}]]}}\n"
+            for key, value in ((one, 1), (one, 2), (other, 3))
+            for kind in ("invoke", "ok")
+        )
+        polls = (f"{{{one} [[0 1] [1 2]]}}", second_poll)
+        return text + "".join(
+            f"{{:process 1 :type :invoke :f :{function} :value {asked}{seek}}}\n"
+            f"{{:process 1 :type :ok :f :{function} :value {result}{seek}}}\n"
+            for function, asked, result, seek in (
+                ("assign", f"[{one} {other}]", f"[{one} {other}]", " :seek-to-beginning? true"),
+                *(("poll", "[[:poll]]", f"[[:poll {polled}]]", "") for polled in polls),
+            )
+        )
+
+    assert judged(after_assignment(f"{{{other} [[0 3]]}}")) == ("valid", set())
+    assert judged(after_assignment(f"{{{one} [[0 1]]}}")) == ("invalid", {"nonmonotonic-poll"})
 
 
 def test_an_operation_may_poll_what_it_has_sent(judged):
