@@ -480,9 +480,14 @@ def _without_key(
     """Returns the key of an operation with pairs of key and value, and the operation without it."""
     key, value = _pair(one.argument)
     result = one.result
-    if one.outcome == OK or is_pair(result):
-        completed_key, result = _pair(result)
+    if is_pair(result):
+        completed_key, result = result
         _require_key(one, key, completed_key)
+    elif one.outcome == OK:
+        raise _ContradictionError(
+            f"{shown(result)} is no pair; a completion that is ok has [key value], with the key {shown(key)}"
+            f" of its invocation on line {one.line}"
+        )
     return key, adapt(replace(one, argument=value, result=result))
 
 
@@ -491,6 +496,10 @@ def _key_value(one: RecordedOperation) -> Operation:
     if one.outcome != OK and completed.get("key") is None:
         completed = one.invoked_extra
     if "key" not in completed:
+        if one.invoked_extra.get("key") is not None:
+            raise _ContradictionError(
+                f"the completion has no :key; one that is ok repeats the key invoked on line {one.line}"
+            )
         raise _UnfitError("the operation has no :key")
     key = completed["key"]
     _require_key(one, one.invoked_extra.get("key", key), key)

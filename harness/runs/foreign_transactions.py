@@ -104,10 +104,10 @@ def _refuse_repeated_append(history: ForeignHistory) -> None:
 
 def _transaction(history: ForeignHistory, number: int, one: RecordedOperation) -> Transaction:
     is_ok = one.outcome == OK
-    value = one.result if is_ok else one.argument
+    value, line = (one.result, one.completion_line) if is_ok else (one.argument, one.line)
     if not isinstance(value, tuple | list):
         raise HistoryError(
-            f"{history.path}, line {one.completion_line}: {shown(value)} is no list of appends and reads"
+            f"{history.path}, line {line}: {shown(value)} is no list of appends and reads"
         )
     ops = tuple(_micro(history, one, micro, is_ok) for micro in value)
     states_nothing = one.argument is None or (not is_ok and states_no_value(one))
@@ -138,8 +138,9 @@ def _micro(
         if name_of(function) == "r" and (value is None or isinstance(value, tuple | list)):
             # A list that was never appended to is read as nil.
             return Read(_atom(key), tuple(map(_atom, value or ())) if is_ok else None)
+    line = one.completion_line if is_ok else one.line
     raise HistoryError(
-        f"{history.path}, line {one.completion_line}: {shown(micro)} is neither [:append key value] nor"
+        f"{history.path}, line {line}: {shown(micro)} is neither [:append key value] nor"
         " [:r key list]"
     )
 

@@ -123,6 +123,10 @@ def test_pairs_of_key_and_value_are_one_register_per_key(judge):
     assert judge(edn(*calls, ("read", "[:a nil]", "ok", "[:a 1]")))[0] == "invalid"
     with pytest.raises(HistoryError, match="line 9: 5 is no pair"):
         judge(edn(*calls, ("write", "5", "ok", "5")))
+    with pytest.raises(
+        HistoryError, match=r"line 10: nil is no pair; .* with the key :a .* line 9"
+    ):
+        judge(edn(*calls, ("write", "[:a 5]", "ok", "nil")))
 
 
 @pytest.mark.parametrize(
@@ -182,6 +186,9 @@ def test_a_store_with_keys(judge):
     assert judge(edn(*calls, store("get", "k", "nil", '""')))[0] == "invalid"
     with pytest.raises(HistoryError, match="line 1: the operation has no :key"):
         judge(edn(("get", "nil", "ok", "nil")))
+    lines = edn(*calls, store("get", "k", "nil", '"ab"')).splitlines()
+    with pytest.raises(HistoryError, match=r"line 10: the completion has no :key; .* line 9"):
+        judge("\n".join([*lines[:-1], lines[-1].replace(':key "k"', "")]))
 
 
 def test_every_key_may_hold_another_value_at_first(judge):
@@ -508,6 +515,13 @@ def test_other_transactions_are_refused_with_their_line(judge, micro, problem):
     with pytest.raises(HistoryError) as caught:
         judge(text)
     assert f"line 9: {problem}" in str(caught.value)
+    text = SKEW + (
+        f"{{:process 2 :type :invoke :f :txn :value [{micro}]}}\n"
+        "{:process 2 :type :info :f :txn :value nil}"
+    )
+    with pytest.raises(HistoryError) as caught:
+        judge(text)
+    assert f"line 8: {problem}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
