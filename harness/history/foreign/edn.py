@@ -350,7 +350,9 @@ def _number(text: str) -> Any:
     if _REAL.fullmatch(text):
         return _decimal(text[:-1]) if text[-1] == "M" else float(text)
     if _RATIO.fullmatch(text):
-        return Fraction(text)
+        ratio = Fraction(text)
+        # 4/2 is the integer 2, as Clojure reads it.
+        return ratio.numerator if ratio.denominator == 1 else ratio
     raise _Problem(f"{_excerpt(text)} is not a number")
 
 

@@ -6,7 +6,7 @@ vectors and lists tuple (EDN calls them equal), sets frozenset, maps `EdnMap`, w
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -44,12 +44,23 @@ class Character:
         return to_edn(self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Tagged:
-    r"""A value with a tag: `#inst "1985"` has the tag "inst"."""
+    r"""A value with a tag: `#inst "1985"` has the tag "inst".
+
+    Two are equal if their texts are: Python considers 1, 1.0 and true equal, also inside of other values.
+    """
 
     tag: str
     value: Any
+
+    def __eq__(self, other: object) -> bool:
+        """Returns whether the other one has the same tag and an equal value."""
+        return isinstance(other, Tagged) and to_edn(self) == to_edn(other)
+
+    def __hash__(self) -> int:
+        """Returns the hash of the text."""
+        return hash(to_edn(self))
 
     def __repr__(self) -> str:
         """Returns the text in EDN, for sentences."""
@@ -83,6 +94,10 @@ ESCAPES = {"t": "\t", "r": "\r", "n": "\n", "b": "\b", "f": "\f", '"': '"', "\\"
 _NAME_OF_CHARACTER = {text: name for name, text in NAMED_CHARACTERS.items()}
 _ESCAPE_OF = {text: f"\\{letter}" for letter, text in ESCAPES.items()}
 _SYMBOLIC = {"inf": "##Inf", "-inf": "##-Inf", "nan": "##NaN"}
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
+"""Rounds nothing."""
+DIGITS_SHOWN_MAX = 30
+"""Digits before the point of a decimal number that is written without an exponent."""
 
 
 def to_edn(value: Any) -> str:
@@ -116,12 +131,13 @@ def _rare_text(value: Any) -> str:
     if isinstance(value, frozenset | set):
         return "#{" + " ".join(sorted(map(to_edn, value))) + "}"
     if isinstance(value, float):
-        text = repr(value)
+        # The sum makes 0.0 of -0.0, which is equal.
+        text = repr(value + 0.0)
         return _SYMBOLIC.get(text, text)
     if isinstance(value, Fraction):
-        return f"{value.numerator}/{value.denominator}"
+        return str(value)
     if isinstance(value, Decimal):
-        return f"{value}M"
+        return _decimal_text(value)
     if isinstance(value, Symbol):
         return value.name
     if isinstance(value, Character):
@@ -129,3 +145,12 @@ def _rare_text(value: Any) -> str:
     if isinstance(value, Tagged):
         return f"#{value.tag} {to_edn(value.value)}"
     raise TypeError(f"{type(value).__name__} is not a type of EDN")
+
+
+def _decimal_text(value: Decimal) -> str:
+    """Returns the text of a decimal number without zeros at its end: 1.0M and 1.00M are equal, as in Clojure."""
+    if not value:
+        return "0M"  # -0M, too
+    shortest = _EXACT.normalize(value)
+    # The zeros of a large number could fill the memory.
+    return f"{shortest:f}M" if 0 < shortest.adjusted() < DIGITS_SHOWN_MAX else f"{shortest}M"

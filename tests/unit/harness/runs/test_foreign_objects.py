@@ -904,6 +904,8 @@ def test_integers_and_other_numbers_are_different_values_of_edn(judge):
         ("1.5", "1.5M"),
         ("1", "true"),
         ("0", "false"),
+        ("#t {:a 1}", "#t {:a true}"),
+        ("#t [1]", "#t [1.0]"),
     ):
         calls = [("write", written, "ok", "nil"), ("read", "nil", "ok", read)]
         assert judge(edn(*calls))[0] == "invalid"
@@ -912,6 +914,34 @@ def test_integers_and_other_numbers_are_different_values_of_edn(judge):
         assert judge(edn(("write", read, "ok", read), ("read", "nil", "ok", read)))[0] == "valid"
     same = [("write", "1", "ok", "1N"), ("read", "nil", "ok", "1N")]
     assert judge(edn(*same, ("write", "1.50M", "ok", "1.5M")))[0] == "valid"
+
+
+@pytest.mark.parametrize("pair", [("1", "true"), ("1", "1.0"), ("1", "1M")])
+def test_tagged_values_are_different_if_what_is_tagged_is(judge, pair):
+    one, other = (f"#t {value}" for value in pair)
+    keyed = [("write", f"[{one} 5]", "ok", f"[{one} 5]")]
+    for key, validity in ((one, "invalid"), (other, "valid")):
+        read_nothing = ("read", f"[{key} nil]", "ok", f"[{key} nil]")
+        assert judge(edn(*keyed, read_nothing), initial=None)[0] == validity
+    old = [("write", one, "ok", one), ("cas", f"[{other} 5]", "ok", f"[{other} 5]")]
+    assert judge(edn(*old))[0] == "invalid"
+    queue = [("enqueue", one, "ok", one), ("dequeue", "nil", "ok", other)]
+    assert judge(edn(*queue))[0] == "invalid"
+    elements = [("add", one, "ok", one), ("add", other, "ok", other)]
+    both = ("read", "nil", "ok", f"#{{{one} {other}}}")
+    assert judge(edn(*elements, both))[0] == "valid"
+    assert judge(edn(*elements[:1], both))[0] == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("1.0M", "1.00M"), ("0.0", "-0.0"), ("2", "4/2"), ("#t 1.0M", "#t 1.00M"), ("100M", "1E+2M")],
+)
+def test_equal_values_are_equal_for_models_and_transactions(judge, one, other):
+    assert judge(edn(("write", one, "ok", other), ("read", "nil", "ok", other)))[0] == "valid"
+    append, read = f"[[:append {one} {one}]]", f"[[:r {other} [{other}]]]"
+    calls = [("txn", append, "ok", append), ("txn", f"[[:r {other} nil]]", "ok", read)]
+    assert judge(edn(*calls))[0] == "valid"
 
 
 def test_1_and_1_0_are_one_number_of_json(judge):

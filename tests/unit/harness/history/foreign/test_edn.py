@@ -40,6 +40,7 @@ from harness.history.foreign.edn_values import (
         ("##-Inf", float("-inf")),
         ("1.10M", Decimal("1.10")),
         ("22/7", Fraction(22, 7)),
+        ("-4/2", -2),
         (":jepsen.history/type", Keyword("jepsen.history/type")),
         ("->Op", Symbol("->Op")),
         ("-", Symbol("-")),
@@ -64,6 +65,46 @@ from harness.history.foreign.edn_values import (
 )
 def test_a_text_is_read_as_its_value(text, value):
     assert read_one(text) == value
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("1.0M", "1.00M", "1M", "10E-1M"),
+        ("100M", "1E+2M", "1e2M"),
+        ("0M", "-0M", "0.00M", "0E+9M"),
+        ("0.0", "-0.0", "0e5"),
+        ("2", "4/2", "2N"),
+        ("-3/6", "-1/2"),
+        ("[#t 1.0M]", "(#t 1.00M)"),
+        ("##NaN", "##NaN"),
+        ("1E+999999999999999999M", "10E+999999999999999998M"),
+    ],
+)
+def test_equal_values_have_equal_texts(texts):
+    assert {to_edn(read_one(text)) for text in texts} == {to_edn(read_one(texts[0]))}
+
+
+def test_different_values_have_different_texts():
+    texts = [
+        "1",
+        "1.0",
+        "1M",
+        "true",
+        "#t 1",
+        "#t 1.0",
+        "#t 1M",
+        "#t true",
+        "#u 1",
+        "0",
+        "0.0",
+        "0M",
+    ]
+    texts += ["1E-1000000000000000018M", "1.00000000000000000000000000000000000001M"]
+    values = [read_one(text) for text in texts]
+    assert len({to_edn(value) for value in values}) == len(texts)
+    assert len({value for value in values if isinstance(value, Tagged)}) == 5
+    assert to_edn(read_one("1200.50M")) == "1200.5M"
 
 
 @pytest.mark.parametrize(
