@@ -14,7 +14,7 @@ from results.text import plain
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from harness.history.foreign.read import ForeignHistory, Stated
+    from harness.history.foreign.read import ForeignHistory, Format, Stated
 
 ORDER_SHOWN = 8
 """Operations of the longest order that are shown; `--json` has them all."""
@@ -59,22 +59,16 @@ def check_file(options: argparse.Namespace, path: Path, *, acks: int | None) -> 
         HistoryError: The file cannot be read, or is not a history.
     """
     from checkers.kernels.transactions.isolation import require_level
-    from harness.history.foreign.edn import read_one
+    from harness.history.foreign.json_lines import read_value
     from harness.history.foreign.read import Format, Stated, read_history
     from harness.runs.foreign import JudgeOptions, foreign_summary, judge_foreign
     from harness.runs.foreign_models import NOT_STATED, TIME_LIMIT_S, ModelOptions
 
-    judge_options = JudgeOptions(
-        model=ModelOptions(
-            initial=NOT_STATED
-            if options.initial is None
-            else read_one(options.initial, origin="--initial"),
-            time_limit_s=options.time_limit or TIME_LIMIT_S,
-        ),
-        promise=options.promise or "",
-    )
     if options.promise is not None:
         require_level(options.promise)
+    if options.initial is not None:
+        # Reading the file may take long. Only its format decides which value this is.
+        read_value(options.initial, origin="--initial")
     stated = Stated(
         acks=acks,
         sparse=options.sparse,
@@ -91,6 +85,15 @@ def check_file(options: argparse.Namespace, path: Path, *, acks: int | None) -> 
             stated=stated,
         )
         _refuse_unfit(options, path, history, stated)
+        judge_options = JudgeOptions(
+            model=ModelOptions(
+                initial=NOT_STATED
+                if options.initial is None
+                else _initial(options.initial, history.format),
+                time_limit_s=options.time_limit or TIME_LIMIT_S,
+            ),
+            promise=options.promise or "",
+        )
         progress.message(f"judging {history.operation_count} operations")
         judged = judge_foreign(history, judge_options)
     summary = foreign_summary(history, judged)
@@ -104,6 +107,15 @@ def check_file(options: argparse.Namespace, path: Path, *, acks: int | None) -> 
         sys.stdout.flush()
         print(f"laststand: {plain(objection)}", file=sys.stderr)
     return EXIT_CODE_OF[summary["verdict"]]
+
+
+def _initial(text: str, form: "Format") -> Any:
+    """Returns the value that --initial states, with numbers that are equal to those of the file."""
+    from harness.history.foreign.edn import read_one
+    from harness.history.foreign.json_lines import read_value
+    from harness.history.foreign.read import Format
+
+    return (read_value if form == Format.JSONL else read_one)(text, origin="--initial")
 
 
 def _parts(summary: dict[str, Any]) -> "list[RenderableType]":

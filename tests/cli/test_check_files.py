@@ -381,6 +381,23 @@ def test_an_object_is_judged_as_the_options_say(
     assert sentence.startswith("no model is called 'frob'")
 
 
+def test_an_initial_value_is_compared_as_a_value_of_the_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    operation = (
+        '"kind":"operation","process":0,"f":"read","invoked_ns":0,"completed_ns":5,"outcome":"ok"'
+    )
+    lines = write(tmp_path / "history.jsonl", f'{{{operation},"output":[1.0,null]}}\n')
+    for value in ("[1.0, null]", "[1 nil]", "[1e0 nil]"):
+        assert call(capsys, "check", lines, "--model", "register", "--initial", value).code == 0
+    events = write(
+        tmp_path / "history.edn",
+        "{:process 0 :type :invoke :f :read}\n{:process 0 :type :ok :f :read :value 1.0}\n",
+    )
+    assert call(capsys, "check", events, "--initial", "1.0").code == 0
+    assert call(capsys, "check", events, "--initial", "1").code == 1
+
+
 def test_a_wrong_line_is_one_sentence_with_file_and_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -14,10 +14,11 @@ Source:
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from harness.errors import HistoryError
@@ -107,13 +108,18 @@ def read_forms(pieces: Iterable[str], *, origin: str, unwrap: bool = False) -> I
     return _Reader(iter(pieces), origin).forms(unwrap)
 
 
-def read_one(text: str, *, origin: str = "text") -> Any:
+def read_one(text: str, *, origin: str = "text", real: Callable[[str], Any] = float) -> Any:
     """Returns the value of a text that is one form.
+
+    Args:
+        text: The text.
+        origin: Where it is from, for errors.
+        real: Returns the number that digits with a fraction or an exponent are, or raises ValueError.
 
     Raises:
         EdnError: It is not exactly one form.
     """
-    forms = list(read_forms([text], origin=origin))
+    forms = list(_Reader(iter([text]), origin, real).forms(False))
     if len(forms) != 1:
         raise EdnError(origin, 1, 1, f"expected one form and found {len(forms)}")
     return forms[0].value
@@ -135,9 +141,12 @@ class _Level:
 class _Reader:
     """One pass over the text. Mutable: the buffer holds what was not consumed yet."""
 
-    def __init__(self, pieces: Iterator[str], origin: str) -> None:
+    def __init__(
+        self, pieces: Iterator[str], origin: str, real: Callable[[str], Any] = float
+    ) -> None:
         self._pieces = pieces
         self._origin = origin
+        self._atom = partial(_atom, real=real)
         self._buffer = ""
         self._at = 0
         self._at_end = False
@@ -227,7 +236,7 @@ class _Reader:
 
     def _new_atom(self, match: "re.Match[str]") -> Any:
         text = match[_ATOM]
-        value = self._checked(match, _atom, text)
+        value = self._checked(match, self._atom, text)
         # Numbers are rarely the same again.
         if len(self._atoms) < _ATOMS_KEPT_MAX and text[-1] not in "0123456789":
             self._atoms[text] = value
@@ -330,30 +339,37 @@ def _bad_token(buffer: str, at: int) -> str:
     return f"{_excerpt(buffer[at : at + 10])} is not EDN"
 
 
-def _atom(text: str) -> Any:
+def _atom(text: str, real: Callable[[str], Any]) -> Any:
     if text[0] == ":":
         if not _KEYWORD_NAME.fullmatch(text, 1):
             raise _Problem(f"{_excerpt(text)} is not a keyword")
         return Keyword(text[1:])
     if text[0].isdigit() or (text[0] in "+-" and text[1:2].isdigit()):
-        return _number(text)
+        return _number(text, real)
     if not _SYMBOL.fullmatch(text):
         raise _Problem(f"{_excerpt(text)} is neither a number nor a symbol")
     return Symbol(text)
 
 
-def _number(text: str) -> Any:
+def _number(text: str, real: Callable[[str], Any]) -> Any:
     if len(text) > DIGITS_MAX:
         raise _Problem(f"{_excerpt(text)} has more than {DIGITS_MAX} digits")
     if _INTEGER.fullmatch(text):
         return int(text.rstrip("N"))
     if _REAL.fullmatch(text):
-        return _decimal(text[:-1]) if text[-1] == "M" else float(text)
+        return _decimal(text[:-1]) if text[-1] == "M" else _real(text, real)
     if _RATIO.fullmatch(text):
         ratio = Fraction(text)
         # 4/2 is the integer 2, as Clojure reads it.
         return ratio.numerator if ratio.denominator == 1 else ratio
     raise _Problem(f"{_excerpt(text)} is not a number")
+
+
+def _real(text: str, real: Callable[[str], Any]) -> Any:
+    try:
+        return real(text)
+    except ValueError:
+        raise _Problem(f"{_excerpt(text)} is out of range") from None
 
 
 def _decimal(text: str) -> Decimal:

@@ -9,19 +9,18 @@ their members; docs/history.schema.json is generated from them.
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from harness.errors import HistoryError
-from harness.history.foreign.edn import NESTING_MAX
+from harness.history.foreign.edn import NESTING_MAX, read_one
 from harness.history.foreign.events import TIME_NS_MAX, Event, RecordedOperation
 from harness.history.foreign.log_tables import Call, LogTables
 
 OFFSET_MAX = 2**62
-WHOLE_MAX = 2**53
-"""Up to it, a floating-point number that is whole is certainly the number in the text."""
 
 Time = Annotated[
     int,
@@ -258,16 +257,27 @@ LogLine = AppendLine | PollLine | LatestLine
 Line = HistoryLine | AppendLine | PollLine | LatestLine | OperationLine | EventLine
 
 
-def _number(digits: str) -> int | float:
-    """Returns a number with a fraction or an exponent; JSON has one type of numbers, so 1.0 is 1."""
-    number = float(digits)
-    if math.isinf(number):
+def _number(digits: str) -> int | float | Decimal:
+    """Returns a number with a fraction or an exponent; JSON has one type of numbers, so 1.0 is 1.
+
+    Equal numbers are the same value, however they are written, and no others are: one that is not whole is a
+    float if that has the same decimal digits, as 0.5 and 0.10 have, and otherwise a Decimal.
+    """
+    nearest = float(digits)
+    try:
+        exact = Decimal(digits)
+    except InvalidOperation:
+        raise ValueError("Number out of range") from None
+    if math.isinf(nearest):
         raise ValueError("Number out of range")
-    is_whole = number.is_integer() and abs(number) <= WHOLE_MAX
-    return int(number) if is_whole else number
+    whole = exact.to_integral_value()
+    if whole == exact:
+        return int(whole)
+    return nearest if Decimal(repr(nearest)) == exact else exact
 
 
 _DECODER = msgspec.json.Decoder(Line, float_hook=_number)
+_VALUE = msgspec.json.Decoder(Any, float_hook=_number)
 
 
 class _TwiceError(Exception):
@@ -295,6 +305,18 @@ def json_schema() -> dict[str, Any]:
         "title": "One line of a laststand history",
         **schema,
     }
+
+
+def read_value(text: str, *, origin: str) -> Any:
+    """Returns the value of a text as a line would have it; what is not JSON is read as EDN with JSON's numbers.
+
+    Raises:
+        EdnError: It is neither.
+    """
+    try:
+        return _VALUE.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return read_one(text, origin=origin, real=_number)
 
 
 def read_lines(raw_lines: Iterable[bytes], origin: str) -> Iterator[tuple[int, Line]]:

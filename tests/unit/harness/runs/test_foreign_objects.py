@@ -944,6 +944,20 @@ def test_equal_values_are_equal_for_models_and_transactions(judge, one, other):
     assert judge(edn(*calls))[0] == "valid"
 
 
+def test_equal_numbers_of_json_are_one_value_however_they_are_written(judge):
+    def text(written, read):
+        lines = [operation("write", "W", None, 0), operation("read", None, "R", 5)]
+        return "\n".join(lines).replace('"W"', written).replace('"R"', read)
+
+    for pair in (
+        ("10000000000000000", "1e16"),
+        ("0.10", "1e-1"),
+        ("9007199254740993", "9007199254740993.0"),
+    ):
+        assert judge(text(*pair), initial=None)[0] == "valid"
+    assert judge(text("9007199254740993.0", "9007199254740992.0"), initial=None)[0] == "invalid"
+
+
 def test_1_and_1_0_are_one_number_of_json(judge):
     lines = [operation("write", 1, None, 0), operation("read", None, 1.0, 5)]
     assert judge("\n".join(lines))[0] == "valid"

@@ -6,7 +6,8 @@ import jsonschema
 import pytest
 
 from harness.errors import HistoryError
-from harness.history.foreign.json_lines import json_schema
+from harness.history.foreign.edn import EdnError
+from harness.history.foreign.json_lines import json_schema, read_value
 from harness.history.foreign.read import Format, Workload, read_history
 from harness.runs.foreign import judge_foreign
 
@@ -379,10 +380,42 @@ def test_a_value_may_have_64_levels(read):
         assert read(line).operations[0].argument == nested(64)
 
 
-def test_a_whole_number_is_the_same_with_a_fraction(read):
-    values = "[1.0, 1e2, 2.5, -0.0, 9007199254740992.0, 1e300]"
-    (one,) = read(json.dumps(EVENT).replace("null", values)).operations
-    assert list(map(repr, one.argument)) == ["1", "100", "2.5", "0", str(2**53), "1e+300"]
+def numbers(read, *texts):
+    (one,) = read(json.dumps(EVENT).replace("null", f"[{', '.join(texts)}]")).operations
+    return list(map(repr, one.argument))
+
+
+def test_a_whole_number_is_the_same_with_a_fraction_or_an_exponent(read):
+    texts = ["1.0", "1e0", "1e2", "-0.0", "0e9", "1e16", "9007199254740993.0", "1e300"]
+    whole = [1, 1, 100, 0, 0, 10**16, 2**53 + 1, 10**300]
+    assert numbers(read, *texts) == list(map(str, whole))
+
+
+def test_numbers_that_a_float_would_round_are_different(read):
+    assert numbers(read, "2.5", "0.10", "25e-1", "5e-324") == ["2.5", "0.1", "2.5", "5e-324"]
+    texts = ["0.10000000000000001", "9007199254740993.5", "1e-400", "2e-400"]
+    assert len({*numbers(read, *texts, "0.1", "9007199254740994", "0.0")}) == 7
+    # More digits than a context of decimal numbers has.
+    assert numbers(read, f"{10**40}.5", f"{10**40 + 1}.0") == [
+        f"Decimal('{10**40}.5')",
+        str(10**40 + 1),
+    ]
+
+
+@pytest.mark.parametrize("text", ["1e400", "-1e400", "1e99999999999999999999"])
+def test_a_number_out_of_range_is_refused(read, text):
+    with pytest.raises(HistoryError, match="line 1: Number out of range"):
+        numbers(read, text)
+
+
+def test_a_stated_value_is_json_or_edn_with_the_numbers_of_json():
+    texts = ["1.0", "[1e2, null]", '{"a": 1}', "nil", "[1e2 nil]", '{"a" 1.0}', "[0.5 1.]"]
+    values = [1, [100, None], {"a": 1}, None, (100, None), {"a": 1}, (0.5, 1)]
+    assert [read_value(text, origin="text") for text in texts] == values
+    with pytest.raises(EdnError, match="text, line 1, column 2: '1e400' is out of range"):
+        read_value("[1e400 1]", origin="text")
+    with pytest.raises(EdnError, match="nested too deeply"):
+        read_value("[" * 100_000, origin="text")
 
 
 def latest(end_offset, invoked_ns, **members):
