@@ -9,7 +9,18 @@ from checkers.kernels.compose import judge_run
 from harness.contracts.run_context import LOG_CHECKERS, QUERY_CHECKER, RunContext
 from harness.contracts.verdict import Judgement, Validity, Verdict
 from harness.errors import HistoryError
-from tests.anomalies.runs import append, fault, final_read, offset_query, read, run, state
+from tests.anomalies.runs import (
+    append,
+    fault,
+    final_read,
+    heard,
+    leads,
+    offset_query,
+    read,
+    replica,
+    run,
+    state,
+)
 
 CONTEXT = RunContext(checkers=(*LOG_CHECKERS, QUERY_CHECKER))
 WITHOUT_ELR = RunContext(checkers=CONTEXT.checkers, elr_on=False)
@@ -155,6 +166,36 @@ def test_an_answer_of_a_leader_that_may_lawfully_lack_the_record_is_undecided(
     assert found(verdict) == {anomaly: (1, Judgement.UNDECIDED)}
     assert found(verdict_of(wrong, faults=power))[anomaly][1] == Judgement.FORBIDDEN
     assert found(verdict_of(wrong, context=WITHOUT_ELR))[anomaly][1] == Judgement.FORBIDDEN
+
+
+@pytest.mark.parametrize(
+    ("copied", "asked_in", "judgement"),
+    [
+        (1, 1, Judgement.EXCUSED),
+        # It had the record, or the leader before it was asked.
+        (2, 1, Judgement.UNDECIDED),
+        (1, 0, Judgement.FORBIDDEN),
+    ],
+)
+@pytest.mark.parametrize("kind", [TIMESTAMP, EPOCH])
+def test_an_answer_of_a_leader_whose_log_lacked_what_an_election_had_lost_is_excused(
+    kind: str, copied: int, asked_in: int, judgement: Judgement
+) -> None:
+    """Smallest history: b2 is elected uncleanly at 30 without the second record, which is sent again."""
+    states = [state(0, 1, [1, 2], epoch=0), state(30, 2, [2], epoch=1, flagged=True)]
+    logs = [leads(2, 1, 1, epoch=0), leads(4, 1, 2, hw=2, epoch=0)]
+    logs += [replica(5 + end, 2, end) for end in range(1, copied + 1)]
+    logs += [leads(31, 2, copied, epoch=1, cause="role"), leads(60, 2, 2, hw=2, epoch=1)]
+    ended = {"asked": 0, "found": 0, "offset": 1} if kind == EPOCH else {"offset": 2}
+    wrong = query(kind, known_epoch=0, leader_epoch=asked_in, **ended)
+    calls = [append(0, 0, at=1), append(1, 1, at=3), read(2, 20, 0, 1), *final_read(80, 0, 1)]
+    tables = run(calls, offset_queries=[wrong], states=states, replicas=heard(logs, states))
+    verdict = judge_run(tables, CONTEXT)
+    (one,) = (one for one in verdict.anomalies if one.id.endswith(("-record", "-early")))
+    assert (one.count, one.judgement) == (1, judgement)
+    if judgement == Judgement.EXCUSED:
+        assert one.rule.startswith("Excused: a lawful flagged election lost the record")
+        assert not any(one.id in reason for reason in verdict.reasons)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ records that `checkers.compaction` adds, because a leader lacks what its cleaner
 An answer is undecided if a leader may lawfully have lacked the record for a while, until it was sent again: after
 a flagged election later than p and not later than the leader's epoch, or one that is not recorded, or, without
 ELR, after a fault that may have destroyed the record. That fault was injected before the answer, and not over
-before the record was sent.
+before the record was sent. It is excused if the recorded logs of all replicas show that a lawful flagged election
+had lost the record by then.
 
 Source:
     KIP-79 (offsets by timestamp), KIP-101 and KIP-320 (epochs and truncation).
@@ -27,12 +28,16 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from checkers.anomalies import ANOMALIES
 from checkers.kernels.evidence import seconds
+from checkers.kernels.fates import EXCUSED as FATE_EXCUSED
+from checkers.kernels.fates import Claims
 from checkers.kernels.history import INF_NS
 from checkers.kernels.lawful_losses import may_have_destroyed
+from checkers.kernels.log_checkers import LOG_TABLES, elections_of, reader_of
 from checkers.kernels.metadata_gaps import MetadataGaps
 from checkers.kernels.partition_tables import records_returned
 from checkers.kernels.queries.validation import rows_of
@@ -53,6 +58,16 @@ UNDECIDED = (
     " destroyed data without eligible leader replicas, and what is recorded does not show whether it did"
 )
 
+EXCUSED = (
+    "Excused: a lawful flagged election lost the record, and the leader that was asked lacked it"
+)
+RULES = {
+    Judgement.FORBIDDEN: FORBIDDEN,
+    Judgement.UNDECIDED: UNDECIDED,
+    Judgement.EXCUSED: EXCUSED,
+}
+"""What a wrong answer may be, and why."""
+
 NOTHING = -1
 """The offset or the epoch of a response that names none. Any other negative one is a defect of the leader."""
 
@@ -63,14 +78,7 @@ class OffsetQueriesChecker:
     """The checker `offset-queries`; see the module."""
 
     name = QUERY_CHECKER
-    tables = (
-        "offset_queries",
-        "operations",
-        "records_read",
-        CLEANED_RECORDS,
-        "partition_states",
-        "faults",
-    )
+    tables = ("offset_queries", CLEANED_RECORDS, *LOG_TABLES)
     per_partition = True
 
     def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
@@ -83,14 +91,19 @@ class OffsetQueriesChecker:
         kept = _kept(tables)
         judged = [row for row in answered if is_judged(row, kept)]
         lacks = _Lacks(tables, context)
-        findings = tuple(
-            _finding(identifier, bad, is_certain=is_certain)
-            for identifier, is_wrong in ((LOOKUP_SKIPS, _skips), (EPOCH_ENDS_EARLY, _ends_early))
-            for is_certain in (True, False)
-            if (bad := [r for r in judged if is_wrong(r) and lacks.are_lawful(r) != is_certain])
-        )
+        findings = []
+        for identifier, is_wrong in ((LOOKUP_SKIPS, _skips), (EPOCH_ENDS_EARLY, _ends_early)):
+            by_judgement: dict[Judgement, list[Row]] = {judgement: [] for judgement in RULES}
+            for row in judged:
+                if is_wrong(row):
+                    by_judgement[lacks.judgement(row)].append(row)
+            findings += [
+                _finding(identifier, bad, judgement)
+                for judgement, bad in by_judgement.items()
+                if bad
+            ]
         coverage = {"offset_queries": len(answered), "offset_queries_judged": len(judged)}
-        return CheckerReport(findings=findings, coverage=coverage)
+        return CheckerReport(findings=tuple(findings), coverage=coverage)
 
 
 OFFSET_QUERIES = OffsetQueriesChecker()
@@ -118,6 +131,7 @@ class _Lacks:
         faults = [] if context.elr_on else tables["faults"].to_pylist()
         self._destroying = [fault for fault in faults if may_have_destroyed(fault)]
         self._operations = tables["operations"]
+        self._tables, self._context = tables, context
 
     @cached_property
     def _sent_ns(self) -> dict[int, int]:
@@ -125,8 +139,43 @@ class _Lacks:
         rows = rows_of(self._operations, ("op_index", "kind", "invoked_ns"))
         return {op: invoked_ns for op, kind, invoked_ns in rows if kind == OpKind.APPEND}
 
-    def are_lawful(self, row: Row) -> bool:
-        """Returns whether the leader that gave an answer (of `offset_queries`) may have lacked the record."""
+    def judgement(self, row: Row) -> Judgement:
+        """Returns what a wrong answer (of `offset_queries`) is."""
+        if not self._may_be_lawful(row):
+            return Judgement.FORBIDDEN
+        return Judgement.EXCUSED if self._was_lost(row) else Judgement.UNDECIDED
+
+    def _was_lost(self, row: Row) -> bool:
+        """Returns whether recorded logs show that a lawful election had lost the record before the answer."""
+        elections = elections_of(self._tables, self._context)
+        if not elections.logs.has_all_changes:
+            return False
+        reader = reader_of(self._tables, self._context)
+        op, offset, value, epoch, invoked_ns, completed_ns = (
+            np.array([row[name]], dtype=np.int64)
+            for name in (
+                "op_index",
+                "record_offset",
+                "record_value",
+                "leader_epoch",
+                "invoked_ns",
+                "completed_ns",
+            )
+        )
+        answered = Claims(
+            offset=offset,
+            low_epoch=epoch,
+            high_epoch=epoch,
+            from_ns=invoked_ns,
+            by_ns=completed_ns,
+            epoch=epoch,
+            read_ns=np.full(1, -INF_NS),
+        )
+        fates = elections.fates(reader.claims(op, offset, value), answered, reader.written)
+        return bool(fates.outcome[0] == FATE_EXCUSED)
+
+    def _may_be_lawful(self, row: Row) -> bool:
+        """Returns whether the leader that gave an answer may have lacked the record."""
         if any(
             row["known_epoch"] < last and first <= row["leader_epoch"]
             for first, last in self._perhaps_unclean
@@ -173,15 +222,15 @@ def _ends_early(row: Row) -> bool:
     return bool(row["kind"] == QueryKind.LEADER_EPOCH and not is_after)
 
 
-def _finding(identifier: str, bad: list[Row], *, is_certain: bool) -> CheckerFinding:
+def _finding(identifier: str, bad: list[Row], judgement: Judgement) -> CheckerFinding:
     kind = ANOMALIES[identifier]
     first = bad[0]
     return CheckerFinding(
         id=identifier,
         level=kind.level,
         count=len(bad),
-        judgement=Judgement.FORBIDDEN if is_certain else Judgement.UNDECIDED,
-        rule=FORBIDDEN if is_certain else UNDECIDED,
+        judgement=judgement,
+        rule=RULES[judgement],
         sentence=_sentence(first),
         witnesses=(
             Witness(
