@@ -178,6 +178,12 @@ def test_a_fixed_min_isr_bounds_the_replication_factor():
     assert drawn == {2, 3}
 
 
+def test_a_value_above_its_bound_is_never_drawn():
+    experiment = space_of('"topic.replication_factor" = [3, 7]\n"cluster.brokers" = [3, 5]')
+    drawn = {resolve(experiment, seed).drawn["topic.replication_factor"] for seed in range(12)}
+    assert drawn == {3}
+
+
 def test_a_range_has_both_ends_and_every_factor_alike():
     space = {"duration_ms": Range(least=100, most=10000)}
 
