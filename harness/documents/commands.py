@@ -75,6 +75,8 @@ def _row(parser: CommandParser, action: argparse.Action) -> str:
     metavar = action.metavar or (action.dest.upper() if action.nargs != 0 else "")
     if action.choices is not None and action.metavar is None:
         metavar = ",".join(map(str, action.choices))
+    if action.nargs == argparse.OPTIONAL and action.option_strings:
+        metavar = f"[{metavar}]"
     takes = "" if action.nargs == 0 else f" {metavar}"
     names = ", ".join(action.option_strings) + takes if action.option_strings else str(metavar)
     values = {**vars(action), "prog": parser.prog}

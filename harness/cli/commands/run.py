@@ -48,8 +48,8 @@ def add_parser(commands: Subcommands) -> None:
     parser.add_argument(
         "--coverage",
         action="store_true",
-        help="report which marks, rule decisions, states and message orders a simulated run reached, and how close"
-        " invariants came to failing",
+        help="count the marks, rule decisions, states and message orders that a simulated run reached, and print"
+        " how close invariants came to failing; run.json lists what was reached, as coverage.features",
     )
     parser.add_argument(
         "--print-config",

@@ -34,6 +34,12 @@ def test_every_command_and_exit_code_has_an_entry() -> None:
         assert f"| {code} |" in text
 
 
+def test_a_value_that_an_option_need_not_have_is_in_brackets() -> None:
+    text = commands.document()
+    assert "| `--guided [SHARE]` |" in text
+    assert "| `--seeds N` |" in text
+
+
 def test_the_readme_is_short_and_its_pictures_exist() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 120
