@@ -17,7 +17,7 @@ def test_the_example_of_known_failures_can_be_read(tmp_path):
     blocks = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     (block,) = (one for one in blocks if "[[failure]]" in one)
     path = tmp_path / "known-failures.toml"
-    path.write_text(block)
+    path.write_text(block.replace("SIGNATURE", "38e7a27b0eac"))
     (failure,) = load_known_failures(path).values()
     assert (failure.ticket, failure.expiry.isoformat()) == ("KAFKA-15332", "2027-03-31")
 
