@@ -35,6 +35,9 @@ from harness.runs.promises import promises_of
 from results.layout import RunFiles, utc_stamp
 from results.store import write_json
 
+DRAWN = "drawn"
+"""Stands for the profile of an arm in which every seed draws it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
@@ -125,7 +128,7 @@ def swarm_plan(
         check_has_coverage(experiment)
     return CampaignPlan(
         kind=SWARM,
-        arms={f"profile={experiment.profile}": experiment},
+        arms={_arm_name(experiment): experiment},
         seeds=seeds,
         first_seed=first_seed,
         keep_failing=keep_failing,
@@ -275,10 +278,23 @@ def result_of(
 def _system_of(experiment: Experiment) -> dict[str, Any]:
     """Returns what runs in an arm, and where."""
     keys = ("system", "version", "profile", "on", "time_scale")
+    is_drawn = _draws_profile(experiment)
     return {
         **{key: getattr(experiment, key) for key in keys},
-        "elr": promises_of(experiment).elr_on,
+        **({"profile": DRAWN} if is_drawn else {}),
+        "elr": None if is_drawn else promises_of(experiment).elr_on,
     }
+
+
+def _arm_name(experiment: Experiment) -> str:
+    if _draws_profile(experiment):
+        return f"profile {DRAWN}"
+    return f"profile={experiment.profile}"
+
+
+def _draws_profile(experiment: Experiment) -> bool:
+    """Returns whether every seed draws the profile, or feature levels, which replace it."""
+    return any(key.partition(".")[0] in ("profile", "features") for key in experiment.space)
 
 
 def _add_commands(
@@ -289,9 +305,16 @@ def _add_commands(
         item["commands"] = {
             name: _command(plan, directory, name, item["seed"]) for name in item["losses"]
         }
+
+    def command(arm: str, seed: int) -> str:
+        repeated = None if guided is None else guided.command(seed)
+        return repeated or _command(plan, directory, arm, seed)
+
+    for arm in result["arms"]:
+        if arm["unknown_seed"] is not None:
+            arm["unknown_command"] = command(arm["name"], arm["unknown_seed"])
     for item in result["attention"]:
-        repeated = None if guided is None else guided.command(item["seed"])
-        item["command"] = repeated or _command(plan, directory, item["arm"], item["seed"])
+        item["command"] = command(item["arm"], item["seed"])
         stored = stored_run(directory, item)
         item["run"] = "" if stored is None else stored.relative_to(directory).as_posix()
         item["report"] = ""

@@ -100,6 +100,8 @@ class CampaignEffects:
         self._tested_nothing = _Seeds()
         self._unknown = _Seeds()
         self._reason = ""
+        self.unknown_seed: int | None = None
+        """The seed, or number, of the first run that is unknown for a reason of its own; None if none is."""
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Counts a run; one that ended in an error shows nothing about its faults.
@@ -125,7 +127,8 @@ class CampaignEffects:
         if row["verdict"] == Validity.UNKNOWN:
             default = next(iter(row["reasons"]), "")
             if reason := row.get("unknown_reason", default):
-                self._reason = self._reason or reason
+                if not self._unknown.count:
+                    self._reason, self.unknown_seed = reason, row["seed"]
                 self._unknown.add(seed)
 
     @property
@@ -153,9 +156,13 @@ class CampaignEffects:
                 f" faults, which is more than half ({self._tested_nothing})"
             )
         if self._unknown.count:
-            which = "1 run is" if self._unknown.count == 1 else f"{self._unknown.count} runs are"
+            count = self._unknown.count
+            which = "1 run is" if count == 1 else f"{count} runs are"
+            is_other = self._without or self._tested_nothing.count
+            other = " for another reason" if is_other else ""
+            first = "" if count == 1 else "the first one "
             reasons.append(
-                f"{which} unknown for another reason ({self._unknown}), the first one because: {self._reason}"
+                f"{which} unknown{other} ({self._unknown}), {first}because: {self._reason}"
             )
         return reasons
 

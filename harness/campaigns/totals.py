@@ -82,6 +82,7 @@ class ArmTotals:
             "errors": counts["runs"] - judged,
             "fault_families": self._effects.families,
             "unknown_reasons": list(self._effects.unknown_reasons),
+            "unknown_seed": self._effects.unknown_seed,
         }
 
 

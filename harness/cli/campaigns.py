@@ -226,11 +226,10 @@ def campaign_parts(result: Mapping[str, Any]) -> "list[RenderableType]":
     parts: list[RenderableType] = [table(("arm", *names), rows, right=names)]
     parts += [line(sentence) for sentence in comparison_sentences(result)]
     parts += [line(sentence) for sentence in guided_sentences(result)]
-    parts += [
-        line(f"unknown: {arm['name']}: {reason}")
-        for arm in result["arms"]
-        for reason in arm["unknown_reasons"]
-    ]
+    for arm in result["arms"]:
+        parts += [line(f"unknown: {arm['name']}: {reason}") for reason in arm["unknown_reasons"]]
+        if "unknown_command" in arm:
+            parts.append(line(f"  {arm['unknown_command']}"))
     attention = result.get("attention", ())
     if attention:
         number = result.get("failing", len(attention))

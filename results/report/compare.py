@@ -46,6 +46,7 @@ class Arm:
         others: Further counts (invalid, unknown, errors), as far as the result has them.
         facts: What ran and where, as far as the result has it: names and values.
         unknown_reasons: Why the runs of the arm are unknown as a whole, one sentence each.
+        unknown_command: Repeats the first run that is unknown for a reason of its own; empty if none is.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Arm:
     others: Mapping[str, int]
     facts: Mapping[str, str]
     unknown_reasons: tuple[str, ...] = ()
+    unknown_command: str = ""
 
     @property
     def rate(self) -> float:
@@ -125,7 +127,7 @@ def build_compare_report(path: Path, result: Mapping[str, Any]) -> Path:
     Shape:
         arms: list of {name, runs, runs_with_unexcused_loss, loss_rate_interval (low, high: 95 %, shares),
         unexcused_lost_records, unavailable_ms_median (or null), and optionally invalid, unknown, errors,
-        violations, unknown_reasons (sentences),
+        violations, unknown_reasons (sentences), unknown_command,
         system, version, profile, elr, on, time_scale}, the one that others are compared with first.
         title, experiment (a name, or a table that has one), vary, command: str, optional.
         mcnemar_p: float or null, optional; of the first two arms.
@@ -161,6 +163,7 @@ def build_compare_report(path: Path, result: Mapping[str, Any]) -> Path:
             title=str(result.get("title") or ("Comparison" if len(arms) > 1 else "Swarm")),
             experiment=_experiment_name(result.get("experiment", "")),
             vary=str(result.get("vary", "")),
+            verdict=_verdict(arms[0]) if len(arms) == 1 else "",
             command=str(result.get("command", "")),
             guided=_guided(result.get("guided")),
             arms=arms,
@@ -188,6 +191,15 @@ def build_compare_report(path: Path, result: Mapping[str, Any]) -> Path:
     return path
 
 
+def _verdict(arm: Arm) -> str:
+    """Returns the verdict on a swarm; empty if a run ended in an error, or if the verdicts are not counted."""
+    if arm.others.get("errors") or "invalid" not in arm.others:
+        return ""
+    if arm.others["invalid"]:
+        return "invalid"
+    return "unknown" if arm.unknown_reasons else "valid"
+
+
 def _experiment_name(experiment: Any) -> str:
     return str(experiment.get("name", "") if isinstance(experiment, Mapping) else experiment)
 
@@ -206,6 +218,7 @@ def _arm(data: Mapping[str, Any]) -> Arm:
         others={name: int(data[name]) for name in _OTHERS if data.get(name) is not None},
         facts=_facts(data),
         unknown_reasons=tuple(map(str, data.get("unknown_reasons", ()))),
+        unknown_command=str(data.get("unknown_command", "")),
     )
     # The interval was computed elsewhere: a rounding error is accepted, a wrong count is not.
     if arm.runs and not arm.low - _ROUNDING <= arm.rate <= arm.high + _ROUNDING:

@@ -221,6 +221,24 @@ def test_a_swarm_has_one_arm_and_no_discordant_seeds(tmp_path):
     assert "Swarm off lost acknowledged records in 31 of 200 runs." in page.text
 
 
+@pytest.mark.parametrize(
+    ("values", "title"),
+    [
+        ({"invalid": 0}, "Swarm: VALID"),
+        ({"invalid": 0, "unknown_reasons": ["it ended early"]}, "Swarm: UNKNOWN"),
+        ({"invalid": 2, "unknown_reasons": ["it ended early"]}, "Swarm: INVALID"),
+        ({"invalid": 2, "errors": 1}, "Swarm off lost"),
+    ],
+)
+def test_the_banner_of_a_swarm_states_its_verdict(tmp_path, values, title):
+    arm = {**comparison()["arms"][0], "unknown_command": "laststand run a.toml --seed 3", **values}
+    page = Page(build_compare_report(tmp_path / "s.html", {"arms": [arm]}).read_text("utf-8"))
+    assert title in page.text
+    assert "again laststand run a.toml --seed 3" in page.text
+    both = build_compare_report(tmp_path / "c.html", {"arms": [arm, arm]})
+    assert "Comparison off lost" in Page(both.read_text("utf-8")).text
+
+
 def test_a_difference_within_chance_is_labelled(tmp_path):
     result = {**comparison(), "mcnemar_p": 0.3}
     page = Page(build_compare_report(tmp_path / "s.html", result).read_text(encoding="utf-8"))

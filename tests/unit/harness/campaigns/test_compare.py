@@ -24,13 +24,14 @@ from harness.campaigns.requests import requests_of
 from harness.campaigns.row_log import RowLog
 from harness.campaigns.totals import ArmTotals
 from harness.campaigns.worker import failed_row
-from harness.cli.campaigns import comparison_sentences
+from harness.cli.campaigns import campaign_parts, comparison_sentences
 from harness.cli.progress import StandardErrorProgress
 from harness.errors import HarnessFailure, HistoryError, UsageError
 from harness.runs.experiment import Experiment, NemesisConfig
 from harness.runs.planned import has_same_schedules, planned_schedule
 from harness.runs.promises import promises_of
 from harness.systems.apache_kafka.versions import ELR_FEATURE
+from results.tables import as_text
 from tests.unit.harness.campaigns.fake_crew import Answer, fake_crew, made_up_row
 
 OFF, ON = "profile=kafka-4.0", "profile=kafka-4.1"
@@ -91,6 +92,38 @@ def test_arms_are_compared_seed_by_seed(
             (11, 2),
         ]
         assert len(log) == 20
+
+
+def test_a_swarm_names_the_command_that_shows_its_unknown_run(
+    tmp_path: Path, answering: Callable[[Answer], None]
+) -> None:
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        if request["seed"] != 12:
+            return made_up_row(request)
+        reason = "the final phase did not end as planned"
+        return made_up_row(request, verdict="unknown", reasons=[reason], unknown_reason=reason)
+
+    answering(answer)
+    result = _run(swarm_plan(Experiment(), seeds=4, first_seed=10), tmp_path / "campaign")
+    (arm,) = result["arms"]
+    assert arm["unknown_command"].endswith(f"{tmp_path}/campaign/arm-1.toml --seed 12")
+    assert arm["unknown_command"] in as_text(*campaign_parts(result))
+    assert result["attention"] == []
+
+
+@pytest.mark.parametrize(
+    "key", ["profile", "features.eligible.leader.replicas.version"], ids=["profile", "feature"]
+)
+def test_an_arm_whose_seeds_draw_the_profile_names_none(
+    key: str, tmp_path: Path, answering: Callable[[Answer], None]
+) -> None:
+    answering(made_up_row)
+    experiment = Experiment(space={key: ("kafka-4.1",) if key == "profile" else (0, 1)})
+    result = _run(swarm_plan(experiment, seeds=2, first_seed=0), tmp_path / "campaign")
+    (arm,) = result["arms"]
+    assert (arm["name"], arm["profile"], arm["elr"]) == ("profile drawn", "drawn", None)
+    plain = swarm_plan(Experiment(), seeds=2, first_seed=0)
+    assert list(plain.arms) == [ON]
 
 
 def test_every_arm_gets_the_same_seeds_and_its_own_setting(

@@ -107,11 +107,21 @@ def test_one_run_that_is_unknown_for_another_reason_makes_the_campaign_unknown()
     result = result_of(*good, row(100, reason="the final phase did not end as planned"))
     assert _exit_code(result, is_comparison=False) == exit_codes.UNKNOWN
     assert result["arms"][0]["unknown_reasons"] == [
-        "1 run is unknown for another reason (seed 100), the first one because: the final phase did not end as "
-        "planned"
+        "1 run is unknown (seed 100), because: the final phase did not end as planned"
     ]
+    assert result["arms"][0]["unknown_seed"] == 100
+    assert result_of(*good)["arms"][0]["unknown_seed"] is None
     assert _exit_code(result_of(*good), is_comparison=False) == exit_codes.VALID
     assert _exit_code(result, is_comparison=True) == exit_codes.VALID
+
+
+def test_the_reason_is_another_one_only_beside_runs_whose_faults_tested_nothing() -> None:
+    good, idle = [row(seed) for seed in range(5)], row(5, cut=False)
+    two = row(6, reason="it ended early"), row(7, reason="no leader")
+    (reason,) = effects_of(*good, *two).unknown_reasons
+    assert reason == "2 runs are unknown (seeds 6, 7), the first one because: it ended early"
+    (reason,) = effects_of(*good, idle, two[0]).unknown_reasons
+    assert reason == "1 run is unknown for another reason (seed 6), because: it ended early"
 
 
 def test_invalid_runs_and_errors_come_first() -> None:
