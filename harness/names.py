@@ -14,7 +14,9 @@ def unknown_name(kind: str, name: object, known: Iterable[str], *, listed_in: st
         listed_in: Where to read all of them, if they are too many for a sentence.
     """
     names = [str(item) for item in known]
-    near = get_close_matches(str(name), names, n=1, cutoff=0.5)
+    without_unit = [one for one in names if one.startswith(f"{name}_")]
+    near = without_unit or get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    others = f"{listed_in} lists all" if listed_in else f"known: {', '.join(names)}"
+    all_of_them = f"known: {', '.join(names)}" if names else "there are none"
+    others = f"{listed_in} lists all" if listed_in else all_of_them
     return f"no {kind} is called {str(name)!r}{hint} ({others})"

@@ -12,7 +12,7 @@ from harness.errors import UsageError, usage_errors_of
 from harness.names import unknown_name
 from nemesis.faults import FAULT_NAMES, FAULTS, FaultType, Targets
 from nemesis.parameters import check_params
-from nemesis.trigger import RECEIVED, Trigger, parse_trigger
+from nemesis.trigger import Trigger, parse_messages, parse_trigger
 
 MESSAGES = "messages"
 """The parameter that names messages, as in "AlterPartition from leader:t-0 to controller"."""
@@ -118,11 +118,7 @@ class Fault:
     def messages(self) -> Trigger | None:
         """The messages that it is about, as the trigger of their arrival; None if it is about no messages."""
         text = self.params.get(MESSAGES)
-        return (
-            parse_trigger(f"{RECEIVED}:{text}")
-            if text and MESSAGES in self.type.parameters
-            else None
-        )
+        return parse_messages(text) if text and MESSAGES in self.type.parameters else None
 
     @property
     def type(self) -> FaultType:

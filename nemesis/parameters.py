@@ -127,7 +127,7 @@ def whole_number(
 def non_zero(least: int, most: int) -> Parameter:
     """Returns a parameter that is needed and is a whole number between two ends, but not 0."""
     return Parameter(
-        legal=f"a whole number from {least} to {most}, and not 0",
+        legal=f"a whole number from {least} to -1 or from 1 to {most}",
         is_legal=lambda value: _is_whole(value, least, most) and value != 0,
         is_needed=True,
     )

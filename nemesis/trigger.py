@@ -153,7 +153,7 @@ COMMITTED_EVENTS = tuple(row.name for row in _ROWS if row.is_committed)
 MARK, FSYNC, SENT, RECEIVED = "mark", "fsync", "sent", "received"
 """The kinds that only the simulation and fault points observe."""
 
-_TEXT = re.compile(r"([a-z-]+)(?::([A-Za-z][A-Za-z0-9-]*))?((?: (?:of|at|from|to) \S+)*)")
+_TEXT = re.compile(r"([A-Za-z-]+)(?::([A-Za-z][A-Za-z0-9-]*))?((?: (?:of|at|from|to) \S+)*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,3 +280,23 @@ def parse_trigger(text: str) -> Trigger:
             )
         qualifiers[qualifier] = value
     return Trigger(kind=kind, name=name, qualifiers=qualifiers)
+
+
+def parse_messages(text: str) -> Trigger:
+    """Reads which messages a fault is about, as the trigger of their arrival.
+
+    Raises:
+        UsageError: The text does not name messages; the sentence states what is possible.
+    """
+    word, colon, rest = text.partition(":")
+    if colon and word in (SENT, RECEIVED):
+        raise UsageError(
+            f"messages is {text!r}; name the message without '{word}:', as in {rest!r}"
+        )
+    try:
+        return parse_trigger(f"{RECEIVED}:{text}")
+    except UsageError:
+        raise UsageError(
+            f"messages is {text!r}; write the name of a message, and then 'from' and 'to', each once at most, "
+            "for example 'Fetch from follower:t-0 to leader:t-0'"
+        ) from None

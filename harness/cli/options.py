@@ -224,8 +224,8 @@ def add_guided_option(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=GUIDED_SHARE,
         metavar="SHARE",
-        help="from the 33rd run on, let this share of the runs, in percent, be mutations of runs that reached "
-        f"something new (default: {GUIDED_SHARE} if given without SHARE, otherwise none)",
+        help="from the 33rd run on, let this share of the runs, 1 to 100 percent, be mutations of runs that "
+        f"reached something new (default: {GUIDED_SHARE} if given without SHARE, otherwise none)",
     )
 
 
@@ -402,10 +402,14 @@ def positive_number(text: str) -> int:
 
 def share(text: str) -> int:
     """Returns a whole number of per cent, from 1 to 100; an argparse type."""
-    number = _whole_number(text.removesuffix("%"), 1)
-    if number > 100:
-        raise argparse.ArgumentTypeError(f"{text!r} is more than 100 percent")
-    return number
+    number = text.removesuffix("%")
+    if not (number.isascii() and number.isdecimal()):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} was taken as the SHARE, a whole number from 1 to 100; put the experiment file first"
+        )
+    if not 1 <= int(number) <= 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a SHARE from 1 to 100 percent")
+    return int(number)
 
 
 def natural_number(text: str) -> int:

@@ -472,7 +472,8 @@ class Experiment:
         if "topic" in fault.params:
             check_choice("topic", fault.params["topic"], self.topic.names())
         for healed in fault.params.get("faults", ()):
-            check_choice("fault of the schedule", healed, [f.id for f in self.schedule])
+            others = [one.id for one in self.schedule if not one.type.heals_others]
+            check_choice("fault of the schedule", healed, others)
 
     def _check_trigger(self, fault: Fault) -> None:
         if self.environment.is_simulated:

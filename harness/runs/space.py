@@ -59,6 +59,9 @@ def read_space(data: Any) -> dict[str, Any]:
 
 def _read_draws(key: str, value: Any) -> Draws:
     table, _, rest = key.partition(".")
+    if key in DRAWN_TABLES and isinstance(value, Mapping) and value:
+        name = _dotted(key, value)
+        raise UsageError(f'space.{name}: a key with a dot must be quoted; write "{name}" = ...')
     if key not in DRAWN_SCALARS and (table not in DRAWN_TABLES or not rest):
         known = [*DRAWN_SCALARS, *(f"{name}.KEY" for name in DRAWN_TABLES)]
         raise UsageError(unknown_name("key of a space", key, known))
@@ -70,13 +73,24 @@ def _read_draws(key: str, value: Any) -> Draws:
             raise UsageError(f'space."{key}" has the value {wrong!r}, which is no whole number')
     if isinstance(value, list | tuple) and value:
         return tuple(_frozen(one) for one in value)
-    if isinstance(value, Mapping) and set(value) == {_FROM, _TO}:
-        ends = value[_FROM], value[_TO]
-        if all(type(end) in (int, float) for end in ends) and 0 <= ends[0] <= ends[1]:
-            return Range(least=ends[0], most=ends[1])
+    if isinstance(value, Mapping):
+        are_numbers = all(type(end) in (int, float) for end in value.values())
+        if set(value) == {_FROM, _TO} and are_numbers and 0 <= value[_FROM] <= value[_TO]:
+            return Range(least=value[_FROM], most=value[_TO])
+        raise UsageError(
+            f'space."{key}" must be a range such as {{ from = 1, to = 10 }}: from and to are both needed, '
+            "both are numbers of at least 0 (whole ones, if the key has whole numbers), and from <= to"
+        )
     raise UsageError(
-        f'space."{key}" must be a list of values, or a range such as {{ from = 1, to = 10 }} with from <= to'
+        f'space."{key}" must be a list of values, or a range such as {{ from = 1, to = 10 }}'
     )
+
+
+def _dotted(key: str, value: Mapping[str, Any]) -> str:
+    """Returns the key that TOML split at its dots."""
+    name, below = next(iter(value.items()))
+    is_deeper = isinstance(below, Mapping) and below and not set(below) <= {_FROM, _TO}
+    return f"{key}.{_dotted(name, below) if is_deeper else name}"
 
 
 def _frozen(value: Any) -> Any:

@@ -63,6 +63,12 @@ COMPARE = ("compare", "--no-spark", "--vary", "profile=kafka-4.0,kafka-4.1")
         ((*COMPARE, "--seeds", "-3"), "'-3' is not a whole number of at least 1"),
         ((*COMPARE, "--first-seed", str(2**63 - 1), "--seeds", "2"), "a seed is a whole number"),
         (("swarm", "--no-spark", "--seeds", "0"), "'0' is not a whole number of at least 1"),
+        (
+            ("swarm", "--guided", "mine.toml"),
+            "--guided: 'mine.toml' was taken as the SHARE, a whole number from 1 to 100; put the experiment file",
+        ),
+        (("swarm", "--guided", "0"), "'0' is not a SHARE from 1 to 100 percent"),
+        (("swarm", "--guided", "101%"), "'101%' is not a SHARE from 1 to 100 percent"),
         (("swarm", "--no-spark", "nowhere.toml"), "there is no experiment file"),
         (("swarm", "--no-spark", "--profile", "kafka-9"), "no profile is called 'kafka-9'"),
         (("demo", "--no-spark", "--seeds", "0"), "'0' is not a whole number of at least 1"),

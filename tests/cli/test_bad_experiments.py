@@ -70,7 +70,10 @@ FAULT = '[[schedule]]\nfault = "isolate"\n'
         ('[[schedule]]\ntargets = ["b1"]', "scheduled fault f0 has no key 'fault'"),
         ('[[schedule]]\nfault = "isolat"\ntargets = ["b1"]', "did you mean 'isolate'?"),
         (FAULT, "needs at least one target"),
-        (FAULT + 'targets = ["b1"]\nat = 3', "no key of a scheduled fault is called 'at'"),
+        (
+            FAULT + 'targets = ["b1"]\nat = 3',
+            "no key of a scheduled fault is called 'at'; did you mean 'at_ms'?",
+        ),
         (FAULT + 'targets = ["b1"]\nat_ms = -5', "at_ms must be >= 0"),
         (FAULT + 'targets = ["b1"]\nat_ms = 99999', "comes at 99999 ms, but the faults end"),
         (FAULT + 'targets = ["b9"]', "no node or selector is called 'b9'; did you mean 'b3'?"),
@@ -90,7 +93,11 @@ FAULT = '[[schedule]]\nfault = "isolate"\n'
         ('[[schedule]]\nfault = "kill"\ntargets = ["client-0"]', "client-0 is a client"),
         (
             '[[schedule]]\nfault = "heal"\nparams = { faults = ["f7"] }',
-            "no fault of the schedule is called 'f7'; did you mean 'f0'?",
+            "no fault of the schedule is called 'f7' (there are none)",
+        ),
+        (
+            FAULT + 'targets = ["b1"]\n[[schedule]]\nfault = "heal"\nparams = { faults = ["f7"] }',
+            "no fault of the schedule is called 'f7'; did you mean 'f0'? (known: f0)",
         ),
         (
             (FAULT + 'id = "a"\ntargets = ["b1"]\n') * 2,

@@ -137,9 +137,8 @@ class TrialRuns:
                 self._running.discard(row["arm"])
                 self._rows[row["arm"]] = row
                 self.cpu_s += row["cpu_s"]
-        self._progress.update(
-            "shrinking", self._fraction(spent_s), f"{self.runs} runs, {self.best}"
-        )
+        detail = ", ".join(filter(None, (f"{self.runs} runs", self.best)))
+        self._progress.update("shrinking", self._fraction(spent_s), detail)
 
     def _fraction(self, spent_s: float) -> float:
         """Returns the part of the limits that is used; without limits the end is not known."""

@@ -13,7 +13,7 @@ from nemesis.driver import Nemesis
 from nemesis.events import CommittedEvents, broker_events, partition_events
 from nemesis.fault import Fault, fault_from_json
 from nemesis.targets import has_role
-from nemesis.trigger import Event, parse_trigger
+from nemesis.trigger import Event, parse_messages, parse_trigger
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,7 @@ def test_a_trigger_is_read_and_written_alike(text):
     ("text", "hint"),
     [
         ("isr-shrinks", "did you mean 'isr-shrink'"),
+        ("Election of t-0", "no event is called 'Election'; did you mean 'election'"),
         ("isr-shrink at b1", "'isr-shrink' takes 'of', each once at most"),
         ("isr-shrink of t-0 of t-1", "once at most"),
         ("isr-shrink:t-0", "takes nothing after a colon"),
@@ -47,6 +48,20 @@ def test_a_trigger_is_read_and_written_alike(text):
 def test_a_trigger_that_cannot_be_is_refused_in_one_sentence(text, hint):
     with pytest.raises(UsageError, match=hint):
         parse_trigger(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("sent:Fetch from b1", "name the message without 'sent:', as in 'Fetch from b1'"),
+        ("received:Fetch", "name the message without 'received:', as in 'Fetch'"),
+        ("Fetch at b1", "write the name of a message, and then 'from' and 'to'"),
+    ],
+)
+def test_messages_that_cannot_be_read_are_refused_without_a_word_about_triggers(text, hint):
+    with pytest.raises(UsageError, match=hint) as refusal:
+        parse_messages(text)
+    assert "trigger" not in str(refusal.value)
 
 
 def state(cluster):

@@ -122,6 +122,21 @@ def needs_two_faults(experiment: Experiment) -> bool:
     )
 
 
+def test_the_progress_has_no_comma_before_the_first_trial_that_shows_the_finding() -> None:
+    details: list[str] = []
+
+    class Remembers(Silent):
+        def update(self, label: str, fraction: float, detail: str = "") -> None:
+            details.append(detail)
+
+    with fake_crew(answering(needs_two_faults)) as crew:
+        some = TrialRuns(crew, runs_max=None, budget_s=None, progress=Remembers())
+        some.row(start())
+        Shrinker(start(), some.row(start()), WANTED, some).run()
+    assert details[0] == "0 runs"
+    assert details[-1].endswith(" runs, 2 faults in 0.5 s")
+
+
 def test_clients_of_transactions_become_few_and_slow() -> None:
     experiment = Experiment(
         workload_name="transactions", workload=TransactionsConfig(), duration_ms=3_000
