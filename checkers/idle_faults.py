@@ -57,18 +57,21 @@ def why_idle(row: Mapping[str, Any]) -> str:
     Args:
         row: Of the table of faults; its evidence as JSON text.
     """
-    evidence = _evidence(row)
+    evidence = _object(row["evidence"])
     if "not_started" in evidence:
         return str(evidence["not_started"])
     if row["failed"]:
         return f"it could not be injected: {evidence.get('error', 'no error is recorded')}"
-    return "no evidence shows an effect" if row["resolved"] else "it met no target"
+    if row["resolved"]:
+        return "no evidence shows an effect"
+    messages = _object(row.get("params", "")).get("messages")
+    return f"no message matched {messages!r}" if messages else "it met no target"
 
 
-def _evidence(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the evidence; empty if the record has none that can be read, which changes no verdict."""
+def _object(text: str) -> Mapping[str, Any]:
+    """Returns what JSON text has; nothing if it cannot be read or is no object, which changes no verdict."""
     try:
-        evidence = json.loads(row["evidence"])
+        found = json.loads(text)
     except ValueError:
         return {}
-    return evidence if isinstance(evidence, dict) else {}
+    return found if isinstance(found, dict) else {}
