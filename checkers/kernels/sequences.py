@@ -103,10 +103,8 @@ def _all_swaps(
     overtaken = _overtaken(history, sent, later, offset)
     swaps = swaps.take(np.flatnonzero(is_after | ~np.isin(swaps.later, overtaken.later)))
     found = overtaken.take(np.flatnonzero(~np.isin(overtaken.later, swaps.later)))
-    pairs = [(getattr(swaps, name), getattr(found, name)) for name in Swaps.__slots__]
-    earlier, later, earlier_offset, later_offset = (np.append(*pair) for pair in pairs)
     return Swaps(
-        earlier=earlier, later=later, earlier_offset=earlier_offset, later_offset=later_offset
+        **{name: np.append(getattr(swaps, name), getattr(found, name)) for name in Swaps.__slots__}
     )
 
 

@@ -104,8 +104,9 @@ class Losses:
 
     @property
     def end_asked_ns(self) -> int:
-        """When the end of the log was asked for, for the last time."""
-        return max((asked_ns for asked_ns, _ in self.ends_seen), default=-1)
+        """When the largest end of the log was asked for, for the last time."""
+        largest = max((end for _, end in self.ends_seen), default=-1)
+        return max((asked_ns for asked_ns, end in self.ends_seen if end == largest), default=-1)
 
     def _how(self, offset: int, known_ns: int) -> int:
         if offset in self.passed:
