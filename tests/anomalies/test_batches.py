@@ -445,6 +445,14 @@ def test_a_record_that_was_read_before_it_was_sent_itself_is_a_future_read() -> 
     assert counted([*SENT_APART, early, final((0, 0), (1, 1), end=2)]) == {}
 
 
+def test_a_record_that_was_read_as_it_was_sent_is_none() -> None:
+    """What is found of it is that a later one of its batch had not been sent."""
+    calls = [sent(0), sent(1, batch=0, at=5), sent(2, batch=0, at=9)]
+    early = Call(op=40, kind="poll", process=8, inv=2, res=5, records=((1, 1),))
+    found = counted([*calls, early, final((0, 0), (1, 1), (2, 2), end=3)])
+    assert found == {"unsent-in-batch": 1}
+
+
 def test_every_record_that_was_read_too_early_counts() -> None:
     early = Call(op=40, kind="poll", process=8, inv=2, res=3, records=((0, 0), (1, 1)))
     calls = [sent(0), sent(1, batch=0), sent(2, batch=0, at=5), early, OTHER]

@@ -25,6 +25,7 @@ from checkers.kernels.suspects import (
     runs_of,
     strays_in,
     suspects_in,
+    swapped_sends,
 )
 
 NONE = np.empty(0, dtype=np.int64)
@@ -388,6 +389,68 @@ def test_the_last_append_of_a_process_may_be_in_an_earlier_slice(
     # In the slices after it, it is not before it.
     later = plan(report(free=mine), earlier, revealed=((7, 4),), appends=mine)
     assert later.swapped.tolist() == []
+
+
+OK = {"status": OK_SOMEWHERE}
+
+
+@pytest.mark.parametrize(
+    ("rows", "revealed", "processes", "offsets"),
+    [
+        # Before an acknowledged one, at its offset or above.
+        ([{"op": 1, "after": 5, **OK}], [(1, 5)], [3], [5]),
+        ([{"op": 1, "after": 4, **OK}], [(1, 5)], [3], [4, 5]),
+        ([{"op": 1, "after": 6, **OK}], [(1, 5)], [], []),
+        # Nothing promises that an append of unknown outcome takes effect first.
+        ([{"op": 1, "after": 4}], [(1, 5)], [], []),
+        # Behind an acknowledged one.
+        ([{"op": 1, "before": 5}], [(1, 5)], [3], [5]),
+        ([{"op": 1, "before": 4}], [(1, 5)], [], []),
+        # Two of one process without offsets.
+        ([{"op": 1, **OK}, {"op": 2}], [(1, 5), (2, 5)], [3], [5]),
+        ([{"op": 1, **OK}, {"op": 2, **OK}], [(1, 5), (2, 4)], [3], [4, 5]),
+        ([{"op": 1, **OK}, {"op": 2}], [(1, 5), (2, 6)], [], []),
+        ([{"op": 1}, {"op": 2, **OK}], [(1, 5), (2, 4)], [], []),
+        ([{"op": 1, **OK}, {"op": 2, "process": 4}], [(1, 5), (2, 4)], [], []),
+        # Everything of a process that is out of order, also its neighbours with offsets.
+        (
+            [{"op": 1, **OK}, {"op": 2, "before": 0, "after": 8}],
+            [(1, 5), (2, 4)],
+            [3],
+            [0, 4, 5, 8],
+        ),
+    ],
+)
+def test_appends_without_an_offset_are_compared_with_their_neighbours(
+    rows: list[dict[str, int]],
+    revealed: list[tuple[int, int]],
+    processes: list[int],
+    offsets: list[int],
+) -> None:
+    appends = free(*({"inv": row["op"], **row} for row in rows))
+    found = swapped_sends([report(free=appends)], {0: result(*revealed)}, appends)
+    assert tuple(column.tolist() for column in found) == (processes, offsets)
+
+
+@pytest.mark.parametrize(
+    ("after", "firsts", "is_out"),
+    [(FAR, (4, 9), True), (FAR, (6, 9), False), (6, (4, 9), False), (FAR, (), False)],
+)
+def test_the_next_append_of_a_process_may_be_in_a_later_slice(
+    after: int, firsts: tuple[int, ...], is_out: bool
+) -> None:
+    appends = free({"op": 1, "after": after, **OK})
+    later = [
+        report(sender=ints(3), sender_first=ints(first), sender_last=ints(first))
+        for first in firsts
+    ]
+    found, _ = swapped_sends([report(free=appends), *later], {0: result((1, 5))}, appends)
+    assert found.tolist() == ([3] if is_out else [])
+
+
+@pytest.mark.parametrize("error_ns", [0, 1])
+def test_all_appends_of_processes_out_of_order_are_kept_if_clocks_differ(error_ns: int) -> None:
+    assert plan(rules=Rules(clock_error_ns=error_ns)).keeps_swapped is bool(error_ns)
 
 
 def test_free_appends_that_reads_revealed_at_several_offsets_are_repeated() -> None:
