@@ -15,7 +15,7 @@ from harness.contracts.run_context import BATCH_CHECKER, LOG_CHECKERS, RunContex
 from harness.contracts.verdict import Judgement, Validity
 from harness.errors import HistoryError
 from harness.history.schema import TABLES
-from tests.anomalies.runs import Call, leads, run, state
+from tests.anomalies.runs import Call, heard, leads, replica, run, state
 from tests.property.brute_force import operations_table, records_table
 
 CONTEXT = RunContext(
@@ -205,6 +205,7 @@ def test_heads_are_by_append() -> None:
     ops, heads = batch_heads(operations_table(calls))
     assert (ops.tolist(), heads.tolist()) == ([0, 3, 4, 5], [0, 0, 4, 4])
     assert isinstance(operations_table(calls), pa.Table)
+    assert BATCHES.per_partition, "operations of several partitions have no order"
 
 
 # --- by definition ---
@@ -414,6 +415,33 @@ def test_an_end_may_be_of_a_log_that_an_election_gave_up(
     read = replace(final((0, 6), (1, 7), end=2), inv=980, res=981, epoch=read_in)
     polls = [latest(60, 1, at=at, epoch=epoch), read]
     assert over_an_election(polls, "end-in-batch", flagged=flagged) == [expected]
+
+
+@pytest.mark.parametrize(("at", "epoch"), [(900, 0), (960, 1)])
+def test_one_leader_returned_both_if_the_batch_was_read_in_its_epoch_at_any_time(
+    at: int, epoch: int
+) -> None:
+    reads = [
+        replace(final((0, 6), (1, 7), op=80, end=2), inv=910, res=911, epoch=0),
+        replace(final((0, 6), (1, 7), op=81, end=2), inv=980, res=981, epoch=1),
+    ]
+    polls = [latest(60, 1, at=at, epoch=epoch), *reads]
+    assert over_an_election(polls, "end-in-batch") == [Judgement.FORBIDDEN]
+
+
+@pytest.mark.parametrize(("copied", "expected"), [(1, Judgement.EXCUSED), (2, Judgement.FORBIDDEN)])
+def test_the_record_before_the_end_must_have_been_lost(copied: int, expected: Judgement) -> None:
+    """Smallest history with logs: the end was 2, and the elected replica had one record or both."""
+    states = [state(0, 1, [1, 2], epoch=0), state(950, 2, [2], epoch=1, flagged=True)]
+    logs = [leads(10 * end, 1, end, hw=end, epoch=0) for end in (1, 2)]
+    logs += [replica(10 * end + 5, 2, end, hw=end) for end in range(1, copied + 1)]
+    logs += [leads(951, 2, copied, hw=copied, epoch=1, cause="role")]
+    logs += [leads(970, 2, 4, hw=4, epoch=1)]
+    calls = [sent(5, at=5), sent(6, at=955), sent(7, batch=6, at=955), sent(8, batch=6, at=955)]
+    calls += [latest(60, 2, at=900, epoch=0)]
+    read = replace(final((0, 5), (1, 6), (2, 7), (3, 8), end=4), inv=980, res=981, epoch=1)
+    verdict = judge_run(run([*calls, read], states=states, replicas=heard(logs, states)), CONTEXT)
+    assert [one.judgement for one in verdict.anomalies if one.id == "end-in-batch"] == [expected]
 
 
 def test_an_end_of_the_log_that_replaced_a_batch_is_excused() -> None:
