@@ -218,6 +218,9 @@ def test_two_appends_that_are_no_neighbours_are_out_of_order_too_if_clocks_diffe
     swapped = ("reordered-send", 0, 1, 2, 0)
     assert out_of_order(A_B_C) == [("nonmonotonic-send", 0, 2, 2, 1), swapped]
     assert out_of_order(A_B_C, 0) == [swapped]
+    given = history(A_B_C)
+    facts, _ = derive_facts(given)
+    assert [each.id for each in check_producer_order(given, facts)] == ["reordered-send"]
     # A coarse clock does not show which was first.
     for res, found in ((5, True), (6, False), (7, False)):
         others = [sent_by_7(0, 2, 1, res), *A_B_C[1:]]
