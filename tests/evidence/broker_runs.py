@@ -13,7 +13,7 @@ from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_record
 from harness.runs.resolved import resolve
 from tests.evidence.cases import AS_ON_DISKS, UNTESTED, Cases
-from tests.evidence.known_finding import KNOWN_FINDINGS
+from tests.evidence.known_finding import known_reason
 from tests.evidence.recorded_runs import RecordedRun, recorded_run, simulated_run
 
 STUCK_AFTER_FLAGGED = "stuck after a flagged election"
@@ -71,13 +71,12 @@ def _is_settled(wrong: str, reason: str) -> bool:
 
 def known_finding(planned: Experiment, seed: int, *, is_wrong: bool) -> str:
     """Returns why a run is as it should be although it is wrong or unknown; "" if it is not."""
-    for known in KNOWN_FINDINGS:
-        if known.occurred(planned, seed):
-            with known.kernel():
-                otherwise = judged_run(known.planned(planned), seed, runs=simulated_run)
-            if _is_settled(*otherwise) or (is_wrong and not otherwise[0]):
-                return known.reason
-    return ""
+
+    def is_right(otherwise: Experiment) -> bool:
+        wrong, reason = judged_run(otherwise, seed, runs=simulated_run)
+        return _is_settled(wrong, reason) or (is_wrong and not wrong)
+
+    return known_reason(planned, seed, is_right)
 
 
 def judged_run(

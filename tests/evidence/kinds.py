@@ -14,7 +14,7 @@ from harness.runs import experiment_file
 from harness.runs.experiment import Experiment
 from tests.evidence.broker_runs import BrokerRuns
 from tests.evidence.cases import UNTESTED, Cases
-from tests.evidence.known_finding import KNOWN_FINDINGS
+from tests.evidence.known_finding import known_reason
 from tests.property import (
     brute_force,
     declared_runs,
@@ -187,15 +187,14 @@ def _known_finding(planned: Experiment, seed: int) -> str:
 
     A run in which too little was acknowledged is unknown then too, and has no finding.
     """
-    for known in KNOWN_FINDINGS:
-        if known.occurred(planned, seed):
-            data = experiment_file.to_data(known.planned(planned))
-            task = {"experiment": data, "seed": seed, "arm": "other", "run": "other", "keep": False}
-            with known.kernel():
-                row = run_seed(task)
-            if not (row["verdict"] == "invalid" or row["violations"] or row["error"]):
-                return known.reason
-    return ""
+
+    def is_right(otherwise: Experiment) -> bool:
+        data = experiment_file.to_data(otherwise)
+        task = {"experiment": data, "seed": seed, "arm": "other", "run": "other", "keep": False}
+        row = run_seed(task)
+        return not (row["verdict"] == "invalid" or row["violations"] or row["error"])
+
+    return known_reason(planned, seed, is_right)
 
 
 CLUSTER_CHANGES = BrokerRuns(

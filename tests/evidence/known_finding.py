@@ -114,6 +114,22 @@ KNOWN_FINDINGS = (
 )
 
 
+def known_reason(planned: Experiment, seed: int, is_right: Callable[[Experiment], bool]) -> str:
+    """Returns the reason of a known finding without which a run is right; "" if none occurred in it.
+
+    Args:
+        planned: The experiment, before the seed draws its configuration.
+        seed: The seed of the run.
+        is_right: Runs an experiment with that seed, in which the finding cannot occur.
+    """
+    for known in KNOWN_FINDINGS:
+        if known.occurred(planned, seed):
+            with known.kernel():
+                if is_right(known.planned(planned)):
+                    return known.reason
+    return ""
+
+
 def _replica_states(planned: Experiment, seed: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = (
         simulate(resolve(planned, seed)[0], seed).tables["replica_states"].to_pylist()
