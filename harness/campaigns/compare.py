@@ -15,6 +15,7 @@ from typing import Any
 
 from checkers.spark import SparkOptions
 from harness.campaigns.crew import Crew, Row, local_crew, spark_crew
+from harness.campaigns.drawn import DRAWN, draws_profile
 from harness.campaigns.engine import Engine, Meter, Remaining, Source
 from harness.campaigns.files import COMPARE, RESULT_FILE, SWARM
 from harness.campaigns.guided.campaign import GuidedSwarm
@@ -34,9 +35,6 @@ from harness.runs.planned import has_same_schedules
 from harness.runs.promises import promises_of
 from results.layout import RunFiles, utc_stamp
 from results.store import write_json
-
-DRAWN = "drawn"
-"""Stands for the profile of an arm in which every seed draws it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +276,7 @@ def result_of(
 def _system_of(experiment: Experiment) -> dict[str, Any]:
     """Returns what runs in an arm, and where."""
     keys = ("system", "version", "profile", "on", "time_scale")
-    is_drawn = _draws_profile(experiment)
+    is_drawn = draws_profile(experiment.space)
     return {
         **{key: getattr(experiment, key) for key in keys},
         **({"profile": DRAWN} if is_drawn else {}),
@@ -287,14 +285,9 @@ def _system_of(experiment: Experiment) -> dict[str, Any]:
 
 
 def _arm_name(experiment: Experiment) -> str:
-    if _draws_profile(experiment):
+    if draws_profile(experiment.space):
         return f"profile {DRAWN}"
     return f"profile={experiment.profile}"
-
-
-def _draws_profile(experiment: Experiment) -> bool:
-    """Returns whether every seed draws the profile, or feature levels, which replace it."""
-    return any(key.partition(".")[0] in ("profile", "features") for key in experiment.space)
 
 
 def _add_commands(

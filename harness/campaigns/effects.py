@@ -102,6 +102,8 @@ class CampaignEffects:
         self._reason = ""
         self.unknown_seed: int | None = None
         """The seed, or number, of the first run that is unknown for a reason of its own; None if none is."""
+        self.unknown_search: Mapping[str, Any] = {}
+        """What a guided search says of that run: `search` of its row; empty if it is not guided."""
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Counts a run; one that ended in an error shows nothing about its faults.
@@ -129,6 +131,7 @@ class CampaignEffects:
             if reason := row.get("unknown_reason", default):
                 if not self._unknown.count:
                     self._reason, self.unknown_seed = reason, row["seed"]
+                    self.unknown_search = row.get("search", {})
                 self._unknown.add(seed)
 
     @property

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from harness.campaigns.drawn import DRAWN, draws_profile
 from harness.campaigns.files import (
     JOBS_FILE,
     NIGHTLY,
@@ -125,6 +126,8 @@ def _planned(plan: Mapping[str, Any]) -> int | None:
 
 def _arm(name: str, experiment: Mapping[str, Any]) -> ArmEntry:
     words = {key: str(experiment[key]) for key in ("system", "profile")}
+    if draws_profile(experiment.get("space", ())):
+        words["profile"] = DRAWN
     return ArmEntry(name=str(name), world=str(experiment["on"]), **words)
 
 

@@ -4,9 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.campaigns.files import RUNS_FOLDER, SHRUNK_PREFIX
+from harness.campaigns.effects import CampaignEffects
+from harness.campaigns.files import CORPUS_FOLDER, RUNS_FOLDER, SHRUNK_PREFIX
 from harness.campaigns.night_summary import JobSummary, NightSummary, Rate
 from harness.campaigns.night_tables import job_row
+from harness.campaigns.nights import job_path
+from harness.campaigns.requests import run_command
 from harness.campaigns.triage import (
     KNOWN,
     NEW,
@@ -63,7 +66,10 @@ def result_of(
         "absent": [_absent(one) for one in triage.absent],
         "expired": [entry.to_json() for entry in triage.expired],
         "alarms": [_alarm(alarm, directory) for alarm in summary.alarms],
-        "jobs": [_job(job) for job in summary.jobs.values()],
+        "jobs": [
+            _job(job, number, directory)
+            for number, job in enumerate(summary.jobs.values(), start=1)
+        ],
         "trends": [dict(row) for row in trends],
     }
 
@@ -212,13 +218,25 @@ def _alarm(alarm: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     return {key: example[key] for key in ("job", "seed", "replayed", "run", "command")}
 
 
-def _job(job: JobSummary) -> dict[str, Any]:
+def _job(job: JobSummary, number: int, directory: Path) -> dict[str, Any]:
     reasons = job.unknown_reasons
     return {
         **job_row(job),
         "is_simulated": job.job.is_simulated,
         "is_unknown": bool(reasons),
         "unknown_reasons": reasons,
+        "unknown_command": _unknown_command(job.effects, job_path(directory, number)),
         "features": job.features,
         "mutants": job.mutants,
     }
+
+
+def _unknown_command(effects: CampaignEffects, experiment: Path) -> str:
+    """Returns what repeats the first run that is unknown for a reason of its own; empty if none is."""
+    if effects.unknown_seed is None:
+        return ""
+    seed, experiment = effects.unknown_seed, experiment.resolve()
+    if "file" in effects.unknown_search:
+        seed = effects.unknown_search["root_seed"]
+        experiment = experiment.parent / CORPUS_FOLDER / effects.unknown_search["file"]
+    return run_command(experiment, seed)

@@ -23,7 +23,7 @@ from harness.campaigns.files import CORPUS_FOLDER, JOBS_FILE, ROWS_FILE, RUNS_FO
 from harness.campaigns.guided.night import GuidedJobs
 from harness.campaigns.kept_runs import is_failing, remove_all_but, stored_run
 from harness.campaigns.nightly_plan import PlannedJob
-from harness.campaigns.nights import Night, planned_runs, runs_in_order
+from harness.campaigns.nights import Night, job_path, planned_runs, runs_in_order
 from harness.campaigns.real_runs import hang_limit_s
 from harness.campaigns.repeats import Repeats
 from harness.campaigns.requests import run_command
@@ -456,7 +456,7 @@ def night_result(night: Night, directory: Path) -> dict[str, Any]:
         if row["replayed"] not in ("", SAME) and len(alarms) < ALARMS_MAX:
             alarms.append({key: row[key] for key in ("arm", "seed", "replayed", "stored")})
     files = {
-        job.name: directory.resolve() / f"job-{number}.toml"
+        job.name: job_path(directory.resolve(), number)
         for number, job in enumerate(night.jobs, start=1)
     }
     failing = attention.to_json()

@@ -130,9 +130,14 @@ def _job_json(job: PlannedJob) -> dict[str, Any]:
 def store_night(night: Night, directory: Path) -> None:
     """Writes the plan of a night and the experiments of its jobs, durably."""
     for number, job in enumerate(night.jobs, start=1):
-        path = directory / f"job-{number}.toml"
-        path.write_text(experiments.dumps(job.experiment), encoding="utf-8")
+        text = experiments.dumps(job.experiment)
+        job_path(directory, number).write_text(text, encoding="utf-8")
     store_durably(directory / PLAN_FILE, night.to_json())
+
+
+def job_path(directory: Path, number: int) -> Path:
+    """Returns where a night keeps the experiment of a job, which is numbered from 1."""
+    return directory / f"job-{number}.toml"
 
 
 def load_night(directory: Path) -> Night:

@@ -58,6 +58,7 @@ def night_parts(result: Mapping[str, Any]) -> list[RenderableType]:
         for alarm in result["alarms"]
     ]
     parts += [line(f"unknown: {reason}", "yellow") for reason in _unknown_reasons(result)]
+    parts += [line(f"  {command}") for command in _unknown_commands(result)]
     rows = [row[:5] for row in _rows(result)]
     if rows:
         cells = [(status, _cut(title), *others) for status, title, *others in rows]
@@ -149,7 +150,14 @@ def _markdown_jobs(result: Mapping[str, Any]) -> list[str]:
     lines = ["## Coverage", "", f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     lines += [f"| {' | '.join(md(str(job[name])) for name in names)} |" for job in result["jobs"]]
     reasons = [f"* unknown: {md(reason)}" for reason in _unknown_reasons(result)]
-    return [*lines, "", *reasons] if reasons else lines
+    commands = _unknown_commands(result)
+    lines += ["", *reasons] if reasons else []
+    return [*lines, "", "```", *commands, "```"] if commands else lines
+
+
+def _unknown_commands(result: Mapping[str, Any]) -> list[str]:
+    """Returns what repeats the first unknown run of each job; results of earlier versions do not say."""
+    return [job["unknown_command"] for job in result["jobs"] if job.get("unknown_command")]
 
 
 def _unknown_reasons(result: Mapping[str, Any]) -> list[str]:

@@ -38,7 +38,11 @@ def add_parser(commands: Subcommands) -> None:
         metavar="WHEN",
         help="show only those that began since then: 30m, 12h, 2d, 1w, or an ISO date such as 2026-01-31 (UTC)",
     )
-    parser.add_argument("--profile", metavar="NAME", help="show only those of this profile")
+    parser.add_argument(
+        "--profile",
+        metavar="NAME",
+        help="show only those of this profile; 'drawn': campaigns in which every seed draws its own",
+    )
     parser.add_argument("--system", metavar="NAME", help="show only those of this system")
     parser.add_argument("--world", metavar="WORLD", help="show only those that ran in this world")
     parser.add_argument(

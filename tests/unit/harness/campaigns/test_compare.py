@@ -19,6 +19,7 @@ from harness.campaigns.compare import (
 from harness.campaigns.crew import local_crew
 from harness.campaigns.files import RESULT_FILE, ROWS_FILE
 from harness.campaigns.kept_runs import KeptRuns
+from harness.campaigns.listing import list_campaigns
 from harness.campaigns.plan import CampaignPlan, load_plan, store_plan
 from harness.campaigns.requests import requests_of
 from harness.campaigns.row_log import RowLog
@@ -122,6 +123,8 @@ def test_an_arm_whose_seeds_draw_the_profile_names_none(
     result = _run(swarm_plan(experiment, seeds=2, first_seed=0), tmp_path / "campaign")
     (arm,) = result["arms"]
     assert (arm["name"], arm["profile"], arm["elr"]) == ("profile drawn", "drawn", None)
+    (entry,) = list_campaigns(tmp_path)
+    assert [one.profile for one in entry.arms] == ["drawn"]
     plain = swarm_plan(Experiment(), seeds=2, first_seed=0)
     assert list(plain.arms) == [ON]
 

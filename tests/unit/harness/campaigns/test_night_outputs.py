@@ -108,6 +108,38 @@ def test_a_rate_is_in_every_output(tmp_path):
     assert f"* {RATE}" in (place / "summary.md").read_text()
 
 
+def test_a_job_names_the_command_that_shows_its_unknown_run(tmp_path):
+    reason = "the final phase did not end as planned"
+    unknown = {"verdict": "unknown", "reasons": [reason], "unknown_reason": reason}
+    search = {"parent": 3, "operators": [], "kinds": [], "root_seed": 8, "file": "random-5.toml"}
+    rows = [
+        row("random", 1),
+        row("random", 5, search=search, **unknown),
+        row("containers", 4, on="docker", **unknown),
+        row("containers", 5, on="docker", **unknown),
+    ]
+    place = write_night(tmp_path / "nights", "2026-11-22", rows, JOBS)
+    result = close_night(place, root=str(tmp_path / "tables"), known={})
+    commands = (
+        f"laststand run {place}/corpus/random-5.toml --seed 8",
+        f"laststand run {place}/job-2.toml --seed 4",
+    )
+    assert tuple(job["unknown_command"] for job in result["jobs"]) == commands
+    page = Page((place / "nightly.html").read_text())
+    summary = (place / "summary.md").read_text()
+    shown = as_text(*night_parts(result))
+    for command in commands:
+        assert f"again {command}" in page.text
+        assert f"\n{command}\n" in summary
+        assert f"\n  {command}\n" in shown
+
+
+def test_a_result_of_an_earlier_version_names_no_command(closed):
+    _, result = closed
+    jobs = [{k: v for k, v in job.items() if k != "unknown_command"} for job in result["jobs"]]
+    assert as_text(*night_parts({**result, "jobs": jobs})) == as_text(*night_parts(result))
+
+
 def test_the_result_holds_every_finding_with_its_status(closed):
     place, result = closed
     assert {one["signature"]: one["status"] for one in result["findings"]} == {
