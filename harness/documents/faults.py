@@ -10,6 +10,7 @@ from nemesis.schedule import FAMILIES, LOG_DIR, RARE
 from nemesis.targets import ROLES
 from nemesis.templates import TEMPLATES
 from nemesis.trigger import EVENTS
+from results.report.fault_words import listed
 from system_under_test.whole_refusals import WHOLLY_REFUSABLE
 
 _REFUSABLE = "REFUSABLE"
@@ -314,4 +315,4 @@ def _templates() -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    return " and ".join(f"`{name}`" for name in names)
+    return listed([f"`{name}`" for name in names])
