@@ -85,8 +85,8 @@ class _Copies:
     expected: I64
 
 
-def _copies(history: PartitionHistory, operations: pa.Table) -> _Copies:
-    op, head = batch_heads(operations)
+def _copies(history: PartitionHistory, sent: tuple[I64, I64]) -> _Copies:
+    op, head = sent
     # The place of each append in its batch; all of a batch stand together, in the order of sending.
     by_batch = np.lexsort((op, head))
     op, head = op[by_batch], head[by_batch]
@@ -126,7 +126,7 @@ def _copies(history: PartitionHistory, operations: pa.Table) -> _Copies:
 
 def check_batches(
     history: PartitionHistory,
-    operations: pa.Table,
+    sent: tuple[I64, I64],
     final: FinalLog,
     *,
     log_start_offset: int,
@@ -137,7 +137,7 @@ def check_batches(
 
     Args:
         history: One partition.
-        operations: Its rows.
+        sent: The appends in batches; see `batch_heads`.
         final: What the final reads showed.
         log_start_offset: What is below it may have been deleted.
         settled_end_offset: Log end of the last leader at the end of the run, None if unknown.
@@ -150,7 +150,7 @@ def check_batches(
         `end-in-batch`: `first` is an append whose record was returned at `offset`, `second` the operation that
         received the log end `other` inside of its batch. One instance for each such operation.
     """
-    copies = _copies(history, operations)
+    copies = _copies(history, sent)
     is_there = _pairs(copies.append, copies.expected, copies.member, copies.offset)
     unreadable = history.record_offset[(history.record_poll >= 0) & ~history.record_trusted]
     seen_ns = copies.seen_ns[copies.copy] + clock_error_ns
@@ -190,19 +190,19 @@ def _ends_inside(history: PartitionHistory, copies: _Copies, which: I64) -> Find
     )
 
 
-def check_sent(history: PartitionHistory, operations: pa.Table, *, clock_error_ns: int) -> Finding:
+def check_sent(history: PartitionHistory, sent: tuple[I64, I64], *, clock_error_ns: int) -> Finding:
     """Finds records that a poll returned before the last record of their batch was sent.
 
     Args:
         history: One partition.
-        operations: Its rows.
+        sent: The appends in batches; see `batch_heads`.
         clock_error_ns: By how much two clocks of the run may differ.
 
     Returns:
         `unsent-in-batch`: `first` is a poll that returned a record at `offset` too early, `second` the append of
         its batch that began last. One instance for each such record.
     """
-    op, head = batch_heads(operations)
+    op, head = sent
     of = history.append_at(op)
     began_ns = history.append_inv[of]
     # The last one of each batch stands behind the others.
@@ -212,18 +212,18 @@ def check_sent(history: PartitionHistory, operations: pa.Table, *, clock_error_n
     rows = rows[history.record_append[rows] >= 0]
     member = lookup(op)(history.append_op[history.record_append[rows]])
     rows, member = rows[member >= 0], member[member >= 0]
-    sent = last[np.searchsorted(head[last], head[member])]
+    begun_last = last[np.searchsorted(head[last], head[member])]
     poll = history.record_poll[rows]
     # A record that was itself sent afterwards is a future-read.
     until_ns = history.poll_res[poll] + clock_error_ns
-    found = np.flatnonzero((until_ns < began_ns[sent]) & (until_ns >= began_ns[member]))
+    found = np.flatnonzero((until_ns < began_ns[begun_last]) & (until_ns >= began_ns[member]))
     return finding(
         "unsent-in-batch",
         history.poll_op[poll[found]],
-        second=op[sent[found]],
+        second=op[begun_last[found]],
         offset=history.record_offset[rows[found]],
         since_ns=history.poll_res[poll[found]],
-        gap_ns=began_ns[sent[found]] - history.poll_res[poll[found]],
+        gap_ns=began_ns[begun_last[found]] - history.poll_res[poll[found]],
     )
 
 
@@ -235,9 +235,11 @@ def _pairs(first: I64, second: I64, among_first: I64, among_second: I64) -> Bool
     return np.isin(number[: len(first)], number[len(first) :])
 
 
-def _is_in_one_log(found: Finding, history: PartitionHistory, operations: pa.Table) -> Bools:
+def _is_in_one_log(
+    found: Finding, history: PartitionHistory, operations: pa.Table, sent: tuple[I64, I64]
+) -> Bools:
     """Returns which records are missing from a log that shows others of their batch, whatever the elections."""
-    op, head = batch_heads(operations)
+    op, head = sent
     # Appends of a batch are numbered in the order of sending.
     place = np.empty(len(op), dtype=np.int64)
     by_head = np.argsort(head, kind="stable")
@@ -271,6 +273,7 @@ class Batches:
         """Checks the batches of one partition."""
         history = log_of(tables, context).history
         operations = tables["operations"]
+        sent = batch_heads(operations)
         final = final_log(
             history,
             log_start_offset=context.log_start_offset,
@@ -282,7 +285,7 @@ class Batches:
         elections = elections_of(tables, context)
         torn, ends = check_batches(
             history,
-            operations,
+            sent,
             final,
             log_start_offset=context.log_start_offset,
             settled_end_offset=elections.settled_end_offset,
@@ -292,12 +295,11 @@ class Batches:
             # What may have been removed because of a record that is still there counts as returned already.
             is_replaced = reader_of(tables, context).have_later(torn.second, torn.other)
             torn = torn.take(np.flatnonzero(~is_replaced))
-        sent, _ = batch_heads(operations)
-        coverage = {"appends_in_batches": len(sent)}
-        unsent = check_sent(history, operations, clock_error_ns=context.clock_error_ns)
+        coverage = {"appends_in_batches": len(sent[0])}
+        unsent = check_sent(history, sent, clock_error_ns=context.clock_error_ns)
         is_undecided = np.zeros(torn.count, dtype=np.bool_)
         if torn.count and elections.can_excuse:
-            is_undecided = ~_is_in_one_log(torn, history, operations)
+            is_undecided = ~_is_in_one_log(torn, history, operations, sent)
         evidence = Evidence(operations)
         judged = list(judged_of((ends, unsent), tables, context))
         for part in (False, True):
