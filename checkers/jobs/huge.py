@@ -283,7 +283,8 @@ def _judge_remainder(
 ) -> PartitionJudgement:
     """Finds the suspects of a partition and judges what remains of it without everything else."""
     pieces, context = cut.pieces, cut.pieces.context
-    rules = rules_of(context, others["partition_states"], cut.groups, cut.extent)
+    states, faults = others["partition_states"], others["faults"]
+    rules = rules_of(context, states, faults, cut.groups, cut.extent)
     plan = spark.broadcast(_plan(spark, cut, rules))
     totals = totals_of(cut.reports, cut.results, cut.groups, cut.extent, cut.measures)
     task = partial(_keep, pieces=pieces, plan=plan, rules=rules)

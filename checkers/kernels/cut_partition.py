@@ -22,7 +22,7 @@ from checkers.kernels.compose import PartitionJudgement, partition_checkers
 from checkers.kernels.consumer_group import GroupFacts, group_coverage
 from checkers.kernels.cut_measures import CutMeasures, folded
 from checkers.kernels.history import OK_SOMEWHERE
-from checkers.kernels.lawful_losses import may_have_been_unclean
+from checkers.kernels.lawful_losses import may_have_been_unclean, may_have_destroyed
 from checkers.kernels.measures import MEASURED
 from checkers.kernels.progress import PROGRESS, may_be_stuck
 from checkers.kernels.remainder import Totals
@@ -119,6 +119,7 @@ def judge_cut_partition(
 def rules_of(
     context: RunContext,
     partition_states: pa.Table,
+    faults: pa.Table,
     groups: Sequence[GroupFacts],
     extent: Extent,
 ) -> Rules:
@@ -127,11 +128,14 @@ def rules_of(
     Args:
         context: What the run declares about itself.
         partition_states: Rows of the partition.
+        faults: Rows of the whole run.
         groups: The consumer groups to judge.
         extent: What the history spans.
     """
     shown = shown_in(extent, context)
-    may_excuse = may_have_been_unclean(partition_states, shown, context.clock_error_ns)
+    may_excuse = may_have_been_unclean(partition_states, shown, context.clock_error_ns) or (
+        not context.elr_on and any(map(may_have_destroyed, faults.to_pylist()))
+    )
     return Rules(
         log_start_offset=context.log_start_offset,
         clock_error_ns=context.clock_error_ns,

@@ -9,14 +9,16 @@ have it at that moment. Two refinements keep a broken implementation from hiding
 - with eligible leader replicas on and unclean elections off, a flagged election must itself have been unavoidable.
   Let t0 be the last moment before it with an ISR of min ISR members. Between t0 and the election, at least min ISR
   distinct brokers must have left ISR and ELR by an unclean registration or by unregistering, each after a fault
-  that the harness injected since its last clean start and that explains an unclean end. What a fault explains is
+  that the harness injected since its last clean start and that explains an unclean end. Nobody may be left in ISR
+  and ELR, and a last-known leader that is recorded is the only one who may be elected. What a fault explains is
   in its row of the `faults` table: it ends its nodes uncleanly (`unclean_end`), it was a disk fault in force
   meanwhile (`broken_disk`), or it was a stop that did not finish in time (`cut_short`). No name of a fault is
   known here. A system may not report whether a registration was clean. If the result depends on that, the election
   is undecided: it neither excuses a loss nor breaks a promise. Without eligible leader replicas and with unclean
-  elections off, every flagged election is wrong. With unclean elections on, it is wrong if a member of ISR or ELR
-  was active: unfenced and not in controlled shutdown. What an administrator did may justify it (below). A disk
-  fault may have taken a member's log directory offline, and then that is undecided.
+  elections off, every flagged election is wrong. What an administrator did may justify it (below). Whoever
+  allows or requests it, it is wrong if a member of ISR or ELR was active: unfenced and not in controlled shutdown.
+  A disk fault since the member was registered may have taken its log directory offline. If that may be so for all
+  active members, it is undecided.
 
 A record is *established* when it is committed: when the high watermark of a leader that has it passes its offset.
 A client learns of it later, even after the next election. A deposed leader that does not know of the election may
@@ -50,11 +52,12 @@ before the process is back, nobody led in this one, and the election neither los
 report log ends a moment late, so that the last report of a process that died may lack its last records.
 
 An administrator may request an unclean election. The first election of the partition since then is the one that
-was requested (`elects_uncleanly` of the `faults` table). If it is flagged, the second rule does not apply to it:
-it is lawful, and excuses what it lost and nothing else. If it is not flagged, a member of ISR or ELR was elected,
+was requested (`elects_uncleanly` of the `faults` table). If it is flagged and no member of ISR or ELR was active, it
+is lawful, and excuses what it lost and nothing else. If it is not flagged, a member of ISR or ELR was elected,
 or, while the request was open, the election was another one. Then the next one may be lawful, which is undecided.
-Neither does the rule apply after an administrator allowed unclean elections (`allows_unclean`), nor if one changed
-min ISR, replicas or feature levels between t0 and the election (`reconfigures`), which may erase the ELR.
+So is an election after an administrator allowed unclean elections (`allows_unclean`), or if one changed min ISR,
+replicas or feature levels between t0 and the election (`reconfigures`). Since the last state before the election
+such a change may have erased the ELR, so that it says nothing; the ISR still does.
 
 Without eligible leader replicas and with a min ISR of 1 one replica may commit alone, and what only it has is gone
 if a fault destroys it there. Such a loss is excused: since the record was established, min ISR was 1 and all
@@ -82,8 +85,9 @@ whether an election was before another record, which shows that the first one is
 while a replica was alone, it is undecided.
 
 An excuse compares times of clients with times of the controller. What is closer than the clocks are to each other
-(`clock_error_ns`) may have been the other way round. If the outcome depends on that, it is undecided. Where faults
-or replica logs count too, more clocks are compared, and every loss that anything may excuse is undecided.
+(`clock_error_ns`) may have been the other way round. If the outcome depends on that, it is undecided. So is a
+flagged election whose lawfulness depends on it. Where faults or replica logs count too, more clocks are compared,
+and every loss that anything may excuse is undecided.
 
 Source: `docs/variants.md`, "How a loss is judged"; KIP-966.
 """
@@ -114,16 +118,22 @@ from checkers.kernels.fates import (
 from checkers.kernels.history import I8, I64, INF_NS, Bools, is_word
 from checkers.kernels.lawful_losses import may_have_destroyed
 from checkers.kernels.log_contents import ANY_EPOCH
-from checkers.kernels.metadata_gaps import NOTHING_SHOWN, Gap, MetadataGaps, Shown, earliest_ns
+from checkers.kernels.metadata_gaps import (
+    NOTHING_SHOWN,
+    Gap,
+    MetadataGaps,
+    Shown,
+    earliest_ns,
+    effective_min_isr,
+)
 from checkers.kernels.replica_logs import Joined, Moment, ReplicaLogs
 from checkers.kernels.replica_reports import Elected
 from checkers.kernels.unclean_elections import (
     NO_OBJECTION,
     NOT_RECORDED,
     Destroyed,
-    Lawfulness,
+    FlaggedElections,
     Objection,
-    Requested,
 )
 
 
@@ -152,9 +162,14 @@ class Elections:
         shown: Shown = NOTHING_SHOWN,
     ) -> None:
         self._clock_error_ns = clock_error_ns
-        self._may_destroy = any(may_have_destroyed(fault) for fault in faults.to_pylist())
         rows = partition_states.sort_by("metadata_offset").to_pylist()
         gaps = MetadataGaps(rows, shown, clock_error_ns)
+        may_commit_alone = any(gaps.is_missing_before) or any(
+            effective_min_isr(row) <= 1 for row in rows
+        )
+        self._may_destroy = (
+            not elr_on and may_commit_alone and any(map(may_have_destroyed, faults.to_pylist()))
+        )
         self._gaps: list[tuple[int, Gap]] = []
         """Elections that are not recorded, and how many recorded ones there were before."""
         begins = _elected(rows)
@@ -188,21 +203,25 @@ class Elections:
         )
         is_checked = elr_on and not unclean_election_enabled and broker_states.num_rows > 0
         self._counts_faults = is_checked and faults.num_rows > 0
-        lawfulness = (
-            Lawfulness(rows, gaps, broker_states, faults, self.logs.node_of)
-            if any(row["flagged"] for row in rows)
-            else None
-        )
+        objections: dict[int, Objection] = {}
+        if any(row["flagged"] for row in rows):
+            objections = FlaggedElections(
+                rows,
+                begins,
+                gaps,
+                broker_states,
+                faults,
+                self.logs.node_of,
+                elr_on=elr_on,
+                unclean_election_enabled=unclean_election_enabled,
+            ).objections(clock_error_ns)
         self._hides_creation = gaps.hides_creation
         self.elections: list[Election] = []
-        name = f"{rows[0]['topic']}-{rows[0]['partition']}" if rows else ""
-        requested = Requested(faults, name)
         is_election = {*begins}
         for index in range(len(rows) + 1):
             gap = gaps.before(index)
             if gap is not None:
                 self._gaps.append((len(self.elections), gap))
-                requested.may_have_been_taken(gap.until_ns)
             if index not in is_election:
                 continue
             row, until_ns = rows[index], gaps.ends_ns(index)
@@ -210,16 +229,7 @@ class Elections:
                 election = self._election(row, (), NOT_RECORDED, until_ns)
                 self.elections.append(replace(election, follows_gap=True))
                 continue
-            request, objection = requested.take(row), NO_OBJECTION
-            if lawfulness is not None and row["flagged"] and request != NO_OBJECTION:
-                if is_checked:
-                    objection = lawfulness.objection(index)
-                elif unclean_election_enabled:
-                    objection = lawfulness.objection_to_unclean(index)
-                elif not elr_on:
-                    objection = lawfulness.objection_without_elr(index)
-                if request is not None and objection.is_certain:
-                    objection = request
+            objection = objections.get(index, NO_OBJECTION)
             before: Sequence[int] = ()
             if index or not row["flagged"]:
                 # Before the first leader there was no record that it could lack.

@@ -1,9 +1,10 @@
-"""Contradictions that another, excused one hides.
+"""Contradictions that another one hides, which is excused or undecided.
 
 The real-time check names each operation once, with the latest one that contradicts it, and the check of a producer
-compares neighbours. If an election excuses what is named, an earlier contradiction of the same operation may
-remain. So the check runs again on what had been invoked before each of these elections, and once more
-without the appends that were lost excusably. What it finds there without an excuse is a broken promise.
+compares neighbours. If an election excuses what is named, or may, an earlier contradiction of the same operation
+may remain. So the check runs again on what had been invoked before each of these elections, and once more
+without the appends that were lost excusably, or perhaps. What it finds there without an excuse is a broken
+promise.
 """
 
 from dataclasses import replace
@@ -13,14 +14,14 @@ import numpy as np
 
 from checkers.kernels.elections import Elections
 from checkers.kernels.excuses import Excuses
-from checkers.kernels.fates import EXCUSED, UNEXCUSED, Fates
+from checkers.kernels.fates import UNDECIDED, UNEXCUSED, Fates
 from checkers.kernels.findings import Finding, joined
 from checkers.kernels.history import I64, INF_NS, INFO, Bools, PartitionHistory
 from checkers.kernels.linearizability import Options, check_history
 
 
 class HiddenFindings:
-    """Looks for what excused findings of one partition hide.
+    """Looks for what excused and undecided findings of one partition hide.
 
     Args:
         history: The partition.
@@ -39,15 +40,19 @@ class HiddenFindings:
         self._before: dict[int, tuple[Finding, ...]] = {}
 
     def revealed(self, finding: Finding, fates: Fates) -> tuple[Finding, Fates]:
-        """Returns a finding of level order with the instances that its excused ones hid."""
-        excused = np.flatnonzero(fates.outcome == EXCUSED)
-        if not len(excused):
+        """Returns a finding of level order with the instances that its excused and undecided ones hid."""
+        hiding = np.flatnonzero(fates.outcome != UNEXCUSED)
+        if not len(hiding):
             return finding, fates
-        lost = np.isin(self._history.append_op, finding.first[excused])
+        lost = np.isin(self._history.append_op, finding.first[hiding])
         rest = check_history(unresolved(self._history, lost), self._options).findings
-        for number in np.unique(fates.election[excused]).tolist():
+        elections = self._elections.elections
+        numbers = set(fates.election[hiding].tolist())
+        if (fates.election[fates.outcome == UNDECIDED] < 0).any():
+            numbers |= {number for number, each in enumerate(elections) if each.may_excuse_any}
+        for number in sorted(numbers):
             if number >= 0:
-                rest += self._findings_before(self._elections.elections[number].at_ns)
+                rest += self._findings_before(elections[number].at_ns)
         for other in (each for each in rest if each.id == finding.id):
             finding, fates = self._with(finding, fates, other)
         return finding, fates

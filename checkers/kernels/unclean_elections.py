@@ -4,6 +4,7 @@
 reads `broker_states`, `faults` and the states of one partition for them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress, pairwise
 from typing import Any
@@ -26,6 +27,11 @@ class Objection:
 
     reason: str = ""
     is_certain: bool = False
+
+    @property
+    def kind(self) -> tuple[bool, bool]:
+        """Whether there is a reason, and whether it is certain."""
+        return bool(self.reason), self.is_certain
 
 
 NO_OBJECTION = Objection()
@@ -196,10 +202,10 @@ class Requested:
         partition: Name of the partition, such as t-0.
     """
 
-    def __init__(self, faults: pa.Table, partition: str) -> None:
+    def __init__(self, faults: list[dict[str, Any]], partition: str) -> None:
         self._open = [
             _Request(invoked_ns=row["invoked_ns"], completed_ns=row["completed_ns"])
-            for row in faults.to_pylist()
+            for row in faults
             if partition in (row["elects_uncleanly"] or ())
         ]
 
@@ -233,6 +239,84 @@ _PERHAPS_REQUESTED = Objection(
 )
 
 
+class FlaggedElections:
+    """Decides which flagged elections of one partition were lawful (second rule of `elections`).
+
+    Args:
+        states: States of the partition, in order.
+        elected: The rows that begin with an election.
+        gaps: What is missing of them.
+        broker_states, faults: Rows of the whole run.
+        node_of: Names of the nodes by the ids of their brokers.
+        elr_on: Whether eligible leader replicas are in use.
+        unclean_election_enabled: Whether the configuration allows unclean elections.
+    """
+
+    def __init__(
+        self,
+        states: list[dict[str, Any]],
+        elected: Sequence[int],
+        gaps: MetadataGaps,
+        broker_states: pa.Table,
+        faults: pa.Table,
+        node_of: dict[int, str],
+        *,
+        elr_on: bool,
+        unclean_election_enabled: bool,
+    ) -> None:
+        self._states = states
+        self._elected = elected
+        self._gaps = gaps
+        self._brokers = broker_states.sort_by("metadata_offset").to_pylist()
+        self._faults = faults.to_pylist()
+        self._node_of = node_of
+        self._elr_on = elr_on
+        self._unclean_election_enabled = unclean_election_enabled
+
+    def objections(self, clock_error_ns: int) -> dict[int, Objection]:
+        """Returns what speaks against each of them, by its row; not for those after states that are missing.
+
+        Args:
+            clock_error_ns: By how much the clock of the harness may differ from that of the controller.
+        """
+        found = self._objections(0)
+        for error_ns in {-clock_error_ns, clock_error_ns} - {0}:
+            for row, objection in self._objections(error_ns).items():
+                if objection.kind != found[row].kind:
+                    reason = found[row].reason or objection.reason
+                    found[row] = Objection(reason=reason, is_certain=False)
+        return found
+
+    def _objections(self, error_ns: int) -> dict[int, Objection]:
+        faults = [_moved(fault, error_ns) for fault in self._faults]
+        lawfulness = Lawfulness(self._states, self._gaps, self._brokers, faults, self._node_of)
+        name = _name_of(self._states[0]) if self._states else ""
+        requested = Requested(faults, name)
+        found = {}
+        for index in range(len(self._states)):
+            gap = self._gaps.before(index)
+            if gap is not None:
+                requested.may_have_been_taken(gap.until_ns)
+            if gap is None and index in self._elected:
+                request = requested.take(self._states[index])
+                if self._states[index]["flagged"]:
+                    found[index] = self._objection(lawfulness, index, request)
+        return found
+
+    def _objection(
+        self, lawfulness: "Lawfulness", index: int, request: Objection | None
+    ) -> Objection:
+        active = lawfulness.objection_to_active(index)
+        if active.is_certain or self._unclean_election_enabled or request == NO_OBJECTION:
+            other = NO_OBJECTION
+        elif not self._elr_on:
+            other = lawfulness.objection_without_elr(index)
+        else:
+            other = lawfulness.objection(index) if self._brokers else NO_OBJECTION
+        found = other if other.is_certain or not active.reason else active
+        return request if request is not None and other.is_certain else found
+
+
 class Lawfulness:
     """Decides whether a flagged election was unavoidable (second rule of `elections`)."""
 
@@ -240,20 +324,21 @@ class Lawfulness:
         self,
         states: list[dict[str, Any]],
         gaps: MetadataGaps,
-        broker_states: pa.Table,
-        faults: pa.Table,
+        brokers: list[dict[str, Any]],
+        faults: list[dict[str, Any]],
         node_of: dict[int, str],
     ) -> None:
         self._states = states
         self._is_missing_before = gaps.is_missing_before
-        self._brokers = broker_states.sort_by("metadata_offset").to_pylist()
-        rows = faults.to_pylist()
-        self._faults = [row for row in rows if _may_hit(row)]
-        self._actions = [row for row in rows if row["allows_unclean"] or row["reconfigures"]]
+        self._brokers = brokers
+        self._faults = [row for row in faults if _may_hit(row)]
+        self._actions = [row for row in faults if row["allows_unclean"] or row["reconfigures"]]
         self._node_of = node_of
 
     def objection(self, election: int) -> Objection:
-        """Returns why the flagged election in a row was wrong, or may have been."""
+        """Returns why the flagged election in a row was wrong, or may have been, with ELR on."""
+        if reason := self._another_had_to_lead(election):
+            return Objection(reason=reason, is_certain=True)
         start = election - 1
         while start >= 0:
             state = self._states[start]
@@ -291,25 +376,78 @@ class Lawfulness:
             )
         )
 
-    def objection_to_unclean(self, election: int) -> Objection:
-        """Returns why the flagged election in a row was wrong, or may have been, with unclean elections on."""
+    def objection_to_active(self, election: int) -> Objection:
+        """Returns why the flagged election in a row was wrong, or may have been, whoever allowed it."""
         if not election or self._is_missing_before[election]:
             return NO_OBJECTION
         before, row = self._states[election - 1], self._states[election]
+        members = {*before["isr"]}
+        if not self._is_reconfigured(earliest_ns(before), row):
+            members |= {*before["elr"]}
         active = sorted(
             broker
-            for broker in {*before["isr"], *before["elr"]} & {*row["replicas"]}
+            for broker in members & {*row["replicas"]}
             if self._is_active(broker, row["at_ns"])
         )
         if not active:
             return NO_OBJECTION
-        may_be_offline = any(
-            fault["broken_disk"] and _may_hit(fault, self._node_of.get(broker, f"b{broker}"))
-            for fault in self._faults
-            for broker in active
-        )
+        online = [one for one in active if not self._may_be_offline(one, row["at_ns"])]
+        broker = (online or active)[0]
         return Objection(
-            reason=f"broker {active[0]} of ISR and ELR was active", is_certain=not may_be_offline
+            reason=f"broker {broker} of ISR and ELR was active", is_certain=bool(online)
+        )
+
+    def _another_had_to_lead(self, election: int) -> str:
+        """Returns why the controller had no choice but another leader, or none; empty if it is not known.
+
+        The last-known leader is elected only if nobody is left in ISR and ELR.
+        """
+        if not election or self._is_missing_before[election]:
+            return ""
+        before, row = self._states[election - 1], self._states[election]
+        if any(before[key] != row[key] for key in ("replicas", "min_isr")):
+            return ""
+        if self._is_changed_by_administrator(earliest_ns(before), row):
+            return ""
+        for broker in sorted({*before["isr"], *before["elr"]} & {*row["replicas"]}):
+            if not self._leaves(broker, row["at_ns"]):
+                return f"broker {broker} was in ISR or ELR"
+        last_known = before["last_known_elr"]
+        if last_known and row["leader"] not in last_known:
+            return f"broker {last_known[0]} was the last-known leader"
+        return ""
+
+    def _leaves(self, broker: int, at_ns: int) -> bool:
+        """Whether a broker was unregistered at a moment, or registered without proof of a clean shutdown."""
+        return any(
+            state["broker"] == broker
+            and state["at_ns"] == at_ns
+            and (
+                state["change"] == "unregistered"
+                or (state["change"] == "registered" and not state["clean"])
+            )
+            for state in self._brokers
+        )
+
+    def _may_be_offline(self, broker: int, at_ns: int) -> bool:
+        """Whether a disk fault may have taken a broker's log offline since it was registered."""
+        node = self._node_of.get(broker, f"b{broker}")
+        registered_ns = max(
+            (
+                state["at_ns"]
+                for state in self._brokers
+                if state["broker"] == broker
+                and state["change"] == "registered"
+                and state["at_ns"] <= at_ns
+            ),
+            default=-INF_NS,
+        )
+        return any(
+            fault["broken_disk"]
+            and _may_hit(fault, node)
+            and fault["invoked_ns"] <= at_ns
+            and (fault["healed_ns"] is None or fault["healed_ns"] >= registered_ns)
+            for fault in self._faults
         )
 
     def _is_active(self, broker: int, at_ns: int) -> bool:
@@ -355,8 +493,12 @@ class Lawfulness:
 
     def _is_changed_by_administrator(self, since_ns: int, election: dict[str, Any]) -> bool:
         """Whether an administrator allowed unclean elections, or changed the partition since a moment."""
+        return self._allows_unclean(election) or self._is_reconfigured(since_ns, election)
+
+    def _is_reconfigured(self, since_ns: int, election: dict[str, Any]) -> bool:
+        """Whether an administrator changed the partition since a moment, which may have erased the ELR."""
         name = _name_of(election)
-        return self._allows_unclean(election) or any(
+        return any(
             name in action["reconfigures"]
             and action["invoked_ns"] <= election["at_ns"]
             and _ends_after(action, since_ns)
@@ -415,6 +557,12 @@ def _may_hit(fault: dict[str, Any], node: str = "") -> bool:
     if fault["resolved"]:
         return not node or node in fault["resolved"]
     return bool(fault["failed"])
+
+
+def _moved(fault: dict[str, Any], by_ns: int) -> dict[str, Any]:
+    """Returns a fault with other times."""
+    names = ("invoked_ns", "completed_ns", "healed_ns")
+    return fault | {name: None if fault[name] is None else fault[name] + by_ns for name in names}
 
 
 def _name_of(state: dict[str, Any]) -> str:

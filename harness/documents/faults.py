@@ -196,9 +196,10 @@ election took place, the verdict is unknown.
         """\
 An unclean election that was requested excuses what it loses: the first election of the partition since the
 request, if it is flagged. If elections without a flag came before it while the request was open, that is
-undecided. After `unclean.leader.election.enable` was set, every flagged election is lawful. If
+undecided. After `unclean.leader.election.enable` was set, flagged elections are lawful. If
 min ISR was set, or replicas or a feature level changed, since the ISR last had min ISR members, a flagged election
-counts as unavoidable: such a change may erase the ELR. Otherwise an action excuses nothing.
+counts as unavoidable: such a change may erase the ELR. None of this is so while a member of ISR or ELR is active:
+it would be elected. Otherwise an action excuses nothing.
 """,
     ),
     Group.REPAIR: ("Repairs", "", ""),

@@ -296,7 +296,7 @@ WITH_ELR_STATES = [
     state(1, 1, [1, 2, 3], epoch=0),
     state(100, 1, [1, 2], epoch=0),
     state(150, 1, [1], epoch=0, elr=[2]),
-    state(200, -1, [], epoch=1, elr=[1, 2]),
+    state(200, -1, [], epoch=1),
     state(300, 3, [3], epoch=2, flagged=True),
 ]
 

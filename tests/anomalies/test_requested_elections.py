@@ -30,6 +30,7 @@ def judged(
     *,
     with_logs: bool = True,
     more: list[dict[str, Any]] | None = None,
+    brokers: list[dict[str, Any]] | None = None,
 ) -> Verdict:
     """Ops 0 and 1 are acknowledged by broker 1; broker 2 has only the first and is elected at 50."""
     logs = [
@@ -45,7 +46,10 @@ def judged(
             [append(0, 0, at=1), append(1, 1, at=3), *final_read(10, 0)],
             states=states,
             replicas=heard(logs, states) if with_logs else [],
-            brokers=[broker(0, number, "registered", clean=True) for number in (1, 2, 3)],
+            brokers=[
+                *(broker(0, number, "registered", clean=True) for number in (1, 2, 3)),
+                *(brokers or []),
+            ],
             faults=faults,
         ),
         CONTEXT,
@@ -165,7 +169,27 @@ def test_a_change_since_the_isr_was_full_may_have_erased_the_elr(
     faults: list[dict[str, Any]], judgement: Judgement
 ) -> None:
     """The ISR had min ISR members until 10, from 1 on. Unclean elections stay allowed, whenever that was done."""
-    assert loss(judged(faults, [*LEADERLESS, UNCLEAN])) == {judgement}
+    nobody_left = [*LEADERLESS[:-1], state(20, -1, [], epoch=1)]
+    assert loss(judged(faults, [*nobody_left, UNCLEAN])) == {judgement}
+
+
+@pytest.mark.parametrize(
+    ("change", "judgement"), [("unfenced", Judgement.FORBIDDEN), ("fenced", Judgement.EXCUSED)]
+)
+@pytest.mark.parametrize(
+    "fault_row",
+    [
+        requested(45),
+        fault(5, "alter_config", ["b2"], allows_unclean=["t-0"]),
+    ],
+    ids=["requested", "allowed"],
+)
+def test_a_member_of_the_isr_that_is_active_is_elected_before_any_other_replica(
+    fault_row: dict[str, Any], change: str, judgement: Judgement
+) -> None:
+    """An unclean election tries ISR and ELR first, whoever requests or allows it."""
+    brokers = [broker(30, 1, change)]
+    assert loss(judged([fault_row], [*LEADERLESS, UNCLEAN], brokers=brokers)) == {judgement}
 
 
 def test_a_change_does_not_excuse_an_election_without_a_flag() -> None:

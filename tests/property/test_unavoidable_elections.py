@@ -22,7 +22,10 @@ def random_run(rng: random.Random) -> tuple[list[Row], list[Row], list[Row]]:
     min_isr, replicas = rng.choice((1, 2, 2)), [1, 2, 3]
     isr, elr = set(BROKERS), set[int]()
     for number in range(rng.randint(1, 6)):
-        if number:
+        if number and rng.random() < 0.3:
+            # The last-known leader is elected only if nobody is left.
+            isr, elr = set(), set()
+        elif number:
             gone = {b for b in isr if rng.random() < 0.5}
             isr = isr - gone or {rng.choice(BROKERS)}
             elr = {b for b in (elr | gone) - isr if rng.random() < 0.4}
@@ -37,6 +40,7 @@ def random_run(rng: random.Random) -> tuple[list[Row], list[Row], list[Row]]:
             epoch=number,
             flagged=number > 0 and rng.random() < 0.5,
             elr=sorted(elr),
+            last_known_elr=rng.choice(([], [], [], [rng.choice(BROKERS)])),
             min_isr=min_isr,
             replicas=replicas,
             metadata_offset=number,
@@ -67,7 +71,7 @@ def random_run(rng: random.Random) -> tuple[list[Row], list[Row], list[Row]]:
 NO, PERHAPS, YES = 0, 1, 2
 
 
-def is_requested(states: list[Row], at: int, faults: list[Row]) -> int:
+def is_requested(states: list[Row], at: int, _: list[Row], faults: list[Row]) -> int:
     """Whether an administrator requested the election in a row.
 
     It is the first one since a request. If it is not, and all before it have no flag and were during the request,
@@ -90,28 +94,65 @@ def is_requested(states: list[Row], at: int, faults: list[Row]) -> int:
 
 
 def is_lawful(states: list[Row], at: int, brokers: list[Row], faults: list[Row]) -> int:
-    requested = is_requested(states, at, faults)
-    if requested == YES or is_unavoidable(states, at, brokers, faults):
-        return YES
+    """Whether an election was lawful with ELR on and unclean elections off."""
+    requested, allowed = (rule(states, at, brokers, faults) for rule in (is_requested, is_allowed))
+    if requested == YES:
+        return allowed
     # Perhaps the faults without a known effect had one.
     effective = [row | {"took_effect": True} for row in faults]
-    return max(requested, PERHAPS if is_unavoidable(states, at, brokers, effective) else NO)
+    found = YES if is_unavoidable(states, at, brokers, faults) else NO
+    found = max(found, PERHAPS if is_unavoidable(states, at, brokers, effective) else NO)
+    if not is_last_known(states, at, brokers):
+        found = NO
+    return min(allowed, max(requested, found))
+
+
+def is_last_known(states: list[Row], at: int, brokers: list[Row]) -> bool:
+    """Whether nobody was left in ISR and ELR, and the last-known leader was elected."""
+    before, row = states[at - 1], states[at]
+    if (before["replicas"], before["min_isr"]) != (row["replicas"], row["min_isr"]):
+        return True
+    for member in {*before["isr"], *before["elr"]} & {*row["replicas"]}:
+        now = [
+            change["change"] == "unregistered" or not change["clean"]
+            for change in brokers
+            if change["broker"] == member
+            and change["at_ns"] == row["at_ns"]
+            and change["change"] in ("registered", "unregistered")
+        ]
+        if not any(now):
+            return False
+    return before["last_known_elr"] in ([], [row["leader"]])
 
 
 def is_allowed(states: list[Row], at: int, brokers: list[Row], faults: list[Row]) -> int:
-    """Whether an election was lawful with unclean elections on: no member of ISR and ELR was active."""
-    requested, moment_ns = is_requested(states, at, faults), states[at]["at_ns"]
+    """Whether no member of ISR and ELR was active, which would be elected whoever allows an unclean election."""
+    moment_ns = states[at]["at_ns"]
     active = []
     for member in {*states[at - 1]["isr"], *states[at - 1]["elr"]} & {*states[at]["replicas"]}:
         changes = [row for row in brokers if row["broker"] == member and row["at_ns"] <= moment_ns]
         before = [row["change"] for row in changes if row["at_ns"] < moment_ns]
         if len(before) == len(changes) and before[-1:] == ["unfenced"]:
-            active.append(f"b{member}")
+            active.append(member)
     if not active:
         return YES
-    # Its log directory may be offline.
-    is_broken = any(row["broken_disk"] and {*active} & {*row["resolved"]} for row in faults)
-    return max(requested, PERHAPS if is_broken else NO)
+    # Their log directories may be offline.
+    return PERHAPS if all(is_broken(b, moment_ns, brokers, faults) for b in active) else NO
+
+
+def is_broken(b: int, moment_ns: int, brokers: list[Row], faults: list[Row]) -> bool:
+    registered_ns = [
+        row["at_ns"]
+        for row in brokers
+        if row["broker"] == b and row["change"] == "registered" and row["at_ns"] <= moment_ns
+    ]
+    return any(
+        row["broken_disk"]
+        and f"b{b}" in row["resolved"]
+        and row["invoked_ns"] <= moment_ns
+        and (row["healed_ns"] is None or all(row["healed_ns"] >= at_ns for at_ns in registered_ns))
+        for row in faults
+    )
 
 
 def is_unavoidable(states: list[Row], at: int, brokers: list[Row], faults: list[Row]) -> bool:
@@ -180,7 +221,12 @@ def test_a_flagged_election_is_lawful_as_the_configuration_says(
         rule, outcomes = is_allowed, {NO, PERHAPS, YES}
     elif not elr_on:
         rule, outcomes = (
-            (lambda states, at, _, faults: is_requested(states, at, faults)),
+            (
+                lambda states, at, brokers, faults: min(
+                    is_requested(states, at, brokers, faults),
+                    is_allowed(states, at, brokers, faults),
+                )
+            ),
             {NO, PERHAPS, YES},
         )
     elif has_brokers:

@@ -244,6 +244,6 @@ def test_only_the_checker_of_replicas_makes_stale_log_ends_suspicious(name: str)
     tables: tuple[pa.Table, pa.Table] = (operations_table(CLEAN), records_table(CLEAN))
     context = replace(CONTEXT, checkers=(*LOG_CHECKERS, name))
     states = table("partition_states", [])
-    rules = rules_of(context, states, (), extent_of(*tables))
+    rules = rules_of(context, states, table("faults", []), (), extent_of(*tables))
     assert rules.stale_ends is (name == "replicas")
     assert np.array(rules.committed).tolist() == []

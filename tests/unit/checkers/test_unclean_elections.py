@@ -247,6 +247,124 @@ def test_a_member_that_is_no_replica_any_more_cannot_be_elected() -> None:
     assert flagged_without_elr([], brokers, allowed=True, states=moved) == (True, False)
 
 
+@pytest.mark.parametrize(
+    ("at", "healed", "registered", "is_undecided"),
+    [
+        (25, None, 0, True),
+        (59, None, 0, True),
+        (61, None, 0, False),  # after the election
+        (25, 40, 30, True),
+        (25, 40, 40, True),
+        (25, 40, 41, False),  # its broker was started again
+    ],
+)
+def test_a_log_is_offline_at_most_from_a_disk_fault_until_its_broker_is_started_again(
+    at: int, healed: int | None, registered: int, is_undecided: bool
+) -> None:
+    brokers = changes(2, "registered", "unfenced", at=registered)
+    faults = [fault(at, "io_error", ["b2"], healed=healed)]
+    expected = (is_undecided, is_undecided)
+    assert flagged_without_elr(faults, brokers, allowed=True, states=IN_ISR) == expected
+
+
+def test_one_active_member_whose_disk_has_no_fault_is_enough() -> None:
+    brokers = [*changes(1, "registered", "unfenced"), *changes(2, "registered", "unfenced")]
+    one, both = ([fault(25, "io_error", nodes)] for nodes in (["b1"], ["b1", "b2"]))
+    assert flagged_without_elr(one, brokers, allowed=True, states=IN_ISR) == (False, False)
+    assert flagged_without_elr(both, brokers, allowed=True, states=IN_ISR) == (True, True)
+
+
+NOBODY_PROMISED = [state(20, 1, [1], epoch=0), state(40, -1, [], epoch=1)]
+"""The ISR never had min ISR members, so that nothing but who is left speaks against an election."""
+
+
+@pytest.mark.parametrize(
+    ("last", "brokers", "is_lawful"),
+    [
+        ({}, [], True),
+        ({"isr": [1]}, [], False),
+        ({"elr": [2]}, [], False),
+        ({"elr": [3]}, [], False),  # the elected replica itself needs no flag
+        ({"elr": [4]}, [], True),  # it is no replica any more
+        ({"elr": [2], "min_isr": 1}, [], True),  # min ISR was changed, which may erase the ELR
+        ({"elr": [2], "replicas": [1, 2]}, [], True),
+        ({"elr": [2]}, [broker(60, 2, "registered", clean=False)], True),
+        ({"elr": [2]}, [broker(60, 2, "unregistered")], True),
+        ({"elr": [2]}, [broker(60, 2, "registered", clean=True)], False),
+        ({"elr": [2]}, [broker(60, 2, "fenced")], False),
+        ({"elr": [2]}, [broker(60, 1, "unregistered")], False),
+        ({"elr": [2]}, [broker(59, 2, "unregistered")], False),
+        ({"last_known_elr": [3]}, [], True),
+        ({"last_known_elr": [1]}, [], False),
+    ],
+)
+def test_the_last_known_leader_is_elected_and_only_if_nobody_is_left(
+    last: dict[str, Any], brokers: list[Row], is_lawful: bool
+) -> None:
+    states = [NOBODY_PROMISED[0], NOBODY_PROMISED[1] | last, SHRUNK[-1]]
+    registered = broker(10, 1, "registered", clean=True)
+    assert last_election(states, [registered, *brokers], []).is_lawful is is_lawful
+
+
+@pytest.mark.parametrize("column", ["reconfigures", "allows_unclean"])
+@pytest.mark.parametrize(("at", "is_lawful"), [(39, False), (40, True), (60, True), (61, False)])
+def test_an_administrator_may_have_emptied_the_elr_until_the_election(
+    column: str, at: int, is_lawful: bool
+) -> None:
+    """What allows an unclean election does so from then on, and the ELR may be erased since its last state."""
+    states = [NOBODY_PROMISED[0], NOBODY_PROMISED[1] | {"elr": [2]}, SHRUNK[-1]]
+    action = fault(at, "alter_config", ["b1"], **{column: ["t-0"]})
+    registered = broker(10, 1, "registered", clean=True)
+    is_lawful |= column == "allows_unclean" and at <= 60
+    assert last_election(states, [registered], [action]).is_lawful is is_lawful
+
+
+@pytest.mark.parametrize(
+    ("column", "elr", "is_lawful"),
+    [
+        ("elects_uncleanly", False, False),
+        ("elects_uncleanly", True, False),
+        ("allows_unclean", True, False),
+        ("reconfigures", False, False),
+        ("reconfigures", True, True),  # the ELR may have been erased
+    ],
+)
+def test_whoever_allows_an_unclean_election_an_active_member_comes_first(
+    column: str, elr: bool, is_lawful: bool
+) -> None:
+    first = IN_ISR[0] | ({"isr": [1], "elr": [2]} if elr else {})
+    action = fault(55, "alter_config", ["b1"], **{column: ["t-0"]})
+    found = last_election([first, IN_ISR[1]], changes(2, "registered", "unfenced"), [action])
+    assert found.is_lawful is is_lawful
+
+
+@pytest.mark.parametrize("column", ["elects_uncleanly", "allows_unclean"])
+@pytest.mark.parametrize(
+    ("at", "error", "expected"),
+    [
+        (55, 4, (True, False)),
+        (55, 5, (True, False)),
+        (56, 5, (True, True)),
+        (60, 0, (True, False)),
+        (61, 0, (False, False)),
+        (65, 5, (True, True)),
+        (66, 5, (False, False)),
+    ],
+)
+def test_an_action_at_about_the_time_of_an_election_may_have_been_before_it_or_after_it(
+    column: str, at: int, error: int, expected: tuple[bool, bool]
+) -> None:
+    found = Elections(
+        table("partition_states", SHRUNK),
+        table("replica_states", []),
+        table("broker_states", []),
+        table("faults", [fault(at, "alter_config", [], **{column: ["t-0"]})]),
+        elr_on=False,
+        clock_error_ns=error,
+    ).elections[-1]
+    assert (found.is_lawful, found.is_undecided) == expected
+
+
 def test_a_flagged_election_excuses_unless_something_is_known_against_it() -> None:
     assert Election(at_ns=10, leader=1, leader_epoch=1, is_flagged=True).excuses
     assert not Election(at_ns=10, leader=1, leader_epoch=1, is_flagged=False).may_excuse
@@ -303,7 +421,7 @@ def test_a_request_may_be_used_up_by_an_election_that_is_not_recorded(
     until_ns: int, is_certain: bool
 ) -> None:
     request = fault(30, "elect_leader", ["b2"], elects_uncleanly=["t-0"])
-    requested = Requested(table("faults", [request]), "t-0")
+    requested = Requested(table("faults", [request]).to_pylist(), "t-0")
     requested.may_have_been_taken(until_ns)
     objection = requested.take({"at_ns": 60, "flagged": True})
     assert (objection == NO_OBJECTION) is is_certain
