@@ -52,8 +52,8 @@ before the process is back, nobody led in this one, and the election neither los
 report log ends a moment late, so that the last report of a process that died may lack its last records.
 
 An administrator may request an unclean election. The first election of the partition since then is the one that
-was requested (`elects_uncleanly` of the `faults` table). If it is flagged and no member of ISR or ELR was active, it
-is lawful, and excuses what it lost and nothing else. If it is not flagged, a member of ISR or ELR was elected,
+was requested (`elects_uncleanly` of the `faults` table). If it is flagged and no member of ISR or ELR was active,
+it is lawful, and excuses what it lost and nothing else. If it is not flagged, a member of ISR or ELR was elected,
 or, while the request was open, the election was another one. Then the next one may be lawful, which is undecided.
 So is an election after an administrator allowed unclean elections (`allows_unclean`), or if one changed min ISR,
 replicas or feature levels between t0 and the election (`reconfigures`). Since the last state before the election
