@@ -60,10 +60,12 @@ replicas or feature levels between t0 and the election (`reconfigures`). Since t
 such a change may have erased the ELR, so that it says nothing; the ISR still does.
 
 Without eligible leader replicas and with a min ISR of 1 one replica may commit alone, and what only it has is gone
-if a fault destroys it there. Such a loss is excused: since the record was established, min ISR was 1 and all
-members of the ISR had such a fault before the leader that lacks the record was elected, the leader included. If
-another replica was in the ISR, it has the record, and electing one without it breaks a promise. A fault destroys
-nothing that is established after it is over. One that is being injected when a leader is elected may explain what
+if a fault destroys it there. Such a loss is excused: when the record was established, min ISR was 1, and before
+the leader that lacks the record was elected, faults destroyed it on that leader and on each replica that had to
+have it. These are the members of the ISR at that moment, and those that joined the ISR later, under a leader that
+had not lost data in its own term. A fault destroys nothing that is established after it is over, nor what a
+replica has that joins the ISR after it, or that is elected after it was injected. If a replica has the record,
+electing one without it breaks a promise. A fault that is being injected when a leader is elected may explain what
 that leader lacks, and what the next one does. Another member of the ISR may still have the record until it follows
 that leader. If it leads before, the record is back, and what it loses next is no longer excused.
 
@@ -254,7 +256,7 @@ class Elections:
         """Returns the elections, with what faults had destroyed before each of them."""
         destroyed = Destroyed(rows, gaps, faults, self.logs.node_of)
         marked = []
-        previous: int | None = None
+        led: dict[int, int] = {}
         with_more: set[int] = set()
         elected = dict(zip(begins, self.elections, strict=True))
         for index, row in enumerate(rows):
@@ -262,13 +264,13 @@ class Elections:
             if election is not None:
                 election = replace(election, may_have_more=election.leader in with_more)
                 if not election.is_flagged:
-                    alone = destroyed.before(index, previous)
+                    alone = destroyed.before(index, led)
                     election = replace(election, alone=alone)
                     # The other members follow it later; until then they may have what it lacks.
                     with_more |= {*row["isr"]} - {election.leader} if alone else set()
                 marked.append(election)
                 if not self._is_without_effect(election):
-                    previous = index
+                    led[election.leader] = index
             with_more &= {*row["isr"]}
         return marked
 

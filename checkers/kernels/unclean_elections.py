@@ -4,9 +4,9 @@
 reads `broker_states`, `faults` and the states of one partition for them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress, pairwise
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -40,14 +40,13 @@ NOT_RECORDED = Objection(reason="states of the partition before it are not recor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alone:
-    """What one fault may have destroyed on the elected replica, and other faults on the rest of the ISR.
+    """A span of time whose records faults destroyed, or may have, on every replica that had to have them.
 
     Attributes:
-        since_ns: Records established since then were on no replica but those whose data faults destroyed; infinity
-            if there are none.
-        perhaps_since_ns: Likewise, if a fault counts that may have had an effect, at any time of its injection.
-        until_ns: When the fault was over: it destroyed nothing that was established later. Infinity if it never
-            was.
+        since_ns: When it began; infinity if it is not certain that they were destroyed.
+        perhaps_since_ns: When it began, whether that is certain or not.
+        until_ns: When it ended: the faults destroyed nothing that was established later. Infinity if they never
+            were over.
     """
 
     since_ns: int
@@ -55,8 +54,15 @@ class Alone:
     until_ns: int
 
 
+_NEVER_NS = -INF_NS - 1
+"""Before any moment, also before those that are not known."""
+
+
 class Destroyed:
     """Finds which records faults destroyed on every replica that had to have them.
+
+    A replica has to have a record if it was in the ISR when the record was established, or joined the ISR later
+    under a leader that had the record. A fault destroys only what its node had before the fault was over.
 
     Args:
         rows: States of one partition, in order.
@@ -78,111 +84,174 @@ class Destroyed:
         self._faults = [
             row for row in faults.to_pylist() if may_have_destroyed(row) and _may_hit(row)
         ]
+        self._brokers = {broker for row in rows for broker in (row["leader"], *row["isr"])}
 
-    def before(self, election: int, previous: int | None) -> tuple[Alone, ...]:
+    def before(self, election: int, led: Mapping[int, int]) -> tuple[Alone, ...]:
         """Returns which records were only on replicas whose data was destroyed before an election.
 
         Args:
             election: The row that begins with it.
-            previous: That of the election before it, if there is one; faults that were injected before that one
-                explain nothing.
+            led: For each broker that was elected before, the row that begins with its last election. If the broker
+                lacked a record then, that election lost it; so what was destroyed before explains no later loss.
         """
-        row = self._rows[election]
-        broker, at_ns = row["leader"], row["at_ns"]
-        before = None if previous is None else self._rows[previous]
-        since_ns, perhaps_since_ns = (
-            (-INF_NS, -INF_NS) if before is None else (before["at_ns"], earliest_ns(before))
+        certain, possible = (
+            self._spans(election, self._over_ns(election, led, is_lenient=each), is_lenient=each)
+            for each in (False, True)
         )
-        hit = [
-            fault
-            for fault in self._faults
-            if fault["invoked_ns"] <= at_ns and _ends_after(fault, perhaps_since_ns)
-        ]
-        is_certain = [
-            fault["took_effect"]
-            and fault["invoked_ns"] <= earliest_ns(row)
-            and _ends_after(fault, since_ns)
-            for fault in hit
-        ]
-        nodes, sure_nodes = (
-            {node for fault in some for node in fault["resolved"]}
-            for some in (hit, compress(hit, is_certain))
+        return (
+            *(Alone(since_ns=ns, perhaps_since_ns=ns, until_ns=until) for ns, until in certain),
+            *(
+                Alone(since_ns=INF_NS, perhaps_since_ns=ns, until_ns=until)
+                for ns, until in possible
+                if (ns, until) not in certain
+            ),
         )
-        if not all(fault["resolved"] for fault in hit):
-            nodes |= {self._node(one) for each in self._rows for one in each["replicas"]}
-        leader = self._node(broker)
-        found = []
-        for fault, is_sure in zip(hit, is_certain, strict=True):
-            if not _may_hit(fault, leader):
-                continue
-            completed_ns, healed_ns = fault["completed_ns"], fault["healed_ns"]
-            by_ns = at_ns if completed_ns is None else min(completed_ns, at_ns)
-            since = INF_NS
-            if is_sure:
-                since = self._all_among(sure_nodes, by_ns, is_lenient=False)
-            alone = Alone(
-                since_ns=since,
-                perhaps_since_ns=min(
-                    self._all_among(nodes, moment_ns, is_lenient=True)
-                    for moment_ns in (fault["invoked_ns"], by_ns)
-                ),
-                until_ns=INF_NS if healed_ns is None else healed_ns,
-            )
-            if alone.perhaps_since_ns < INF_NS:
-                found.append(alone)
-        return tuple(found)
 
-    def _all_among(self, nodes: set[str], at_ns: int, *, is_lenient: bool) -> int:
-        """Returns since when, until a moment, one replica could commit alone and the ISR was among these nodes.
-
-        A state that was read late may have been in force at the moment or not. The earliest of what may be is
-        returned if it is lenient, and otherwise the latest.
+    def _over_ns(
+        self, election: int, led: Mapping[int, int], *, is_lenient: bool
+    ) -> dict[int, int]:
+        """Returns when the last fault was over that destroyed data of a broker, for each broker with such a fault.
 
         Args:
-            nodes: Names of nodes.
-            at_ns: The moment.
-            is_lenient: Whether the same is assumed of states that are not recorded, and of a leader that may not
-                have heard yet that min ISR was raised.
+            election: The row that begins with the election. Faults that began later do not count.
+            led: As above.
+            is_lenient: Whether a fault counts if it may have had an effect, or may have been in time.
         """
-        least, most = (
-            sum(each <= at_ns for each in times)
-            for times in ([row["at_ns"] for row in self._rows], map(earliest_ns, self._rows))
-        )
-        found = [
-            self._since(nodes, count, is_lenient=is_lenient) for count in range(least, most + 1)
-        ]
-        return min(found) if is_lenient else max(found)
+        by_ns = self._began_ns(election, is_early=not is_lenient)
+        over_ns = {}
+        for broker in self._brokers:
+            since_ns = -INF_NS
+            if broker in led:
+                since_ns = self._began_ns(led[broker], is_early=is_lenient)
+            ends_ns = [
+                INF_NS if fault["healed_ns"] is None else int(fault["healed_ns"])
+                for fault in self._faults_of(broker, is_lenient=is_lenient)
+                if fault["invoked_ns"] <= by_ns and _ends_after(fault, since_ns)
+            ]
+            if ends_ns:
+                over_ns[broker] = max(ends_ns)
+        return over_ns
 
-    def _since(self, nodes: set[str], count: int, *, is_lenient: bool) -> int:
-        """Returns the same if as many states had been committed at the moment."""
-        since_ns = INF_NS
-        for index in range(count, -1, -1):
-            if self._is_missing_before[index]:
-                if not is_lenient:
-                    break
-                since_ns = self._began_ns(index - 1, is_lenient=True) if index else -INF_NS
-            if not index or not self._is_alone(index - 1, nodes, is_lenient=is_lenient):
+    def _spans(
+        self, election: int, over_ns: Mapping[int, int], *, is_lenient: bool
+    ) -> list[tuple[int, int]]:
+        """Returns when the records were established that faults destroyed wherever they had to be.
+
+        Args:
+            election: The row that begins with the election before which that was.
+            over_ns: When the last fault was over that destroyed data of a broker.
+            is_lenient: Whether a moment counts if it may be one of them: states that were read late may have begun
+                earlier, states may be missing, and a leader may not have heard yet that min ISR was raised.
+
+        Returns:
+            The first and the last moment of each span, from the last span to the first.
+        """
+        leader = self._rows[election]["leader"]
+        spans: list[tuple[int, int]] = []
+        next_ns = last_ns = INF_NS
+        for index in range(election - 1, -1, -1) if leader in over_ns else ():
+            isr = self._rows[index]["isr"]
+            began_ns = self._began_ns(index, is_early=is_lenient)
+            if over_ns.keys() >= {*isr} and self._may_commit_alone(index, is_lenient=is_lenient):
+                until_ns = min(over_ns[broker] for broker in (leader, *isr))
+                _add(spans, began_ns, until_ns, next_ns, last_ns)
+            is_missing = self._is_missing_before[index]
+            if is_missing and not is_lenient:
                 break
-            since_ns = self._began_ns(index - 1, is_lenient=is_lenient)
-        return since_ns
+            joined_ns = self._joined_ns(index) if is_missing else began_ns
+            has_kept = any(over_ns.get(b, _NEVER_NS) < joined_ns for b in self._joined(index))
+            if has_kept and not self._lost_before(index, leader, is_lenient=is_lenient):
+                break
+            last_ns = self._began_ns(index, is_early=not is_lenient) - 1
+            if is_missing:
+                _add(spans, joined_ns, over_ns[leader], began_ns, last_ns)
+            next_ns = joined_ns
+        return spans
 
-    def _began_ns(self, index: int, *, is_lenient: bool) -> int:
-        row = self._rows[index]
-        return earliest_ns(row) if is_lenient else int(row["at_ns"])
+    def _joined(self, index: int) -> set[int]:
+        """Returns the brokers that joined the ISR with a row, or in states that are missing before it."""
+        isr = {*self._rows[index]["isr"]}
+        if index and not self._is_missing_before[index]:
+            isr -= {*self._rows[index - 1]["isr"]}
+        return isr
 
-    def _node(self, broker: int) -> str:
-        return self._node_of.get(broker, f"b{broker}")
+    def _joined_ns(self, index: int) -> int:
+        """Returns when they did at the earliest, if states are missing before the row."""
+        return self._began_ns(index - 1, is_early=True) if index else -INF_NS
 
-    def _is_alone(self, index: int, nodes: set[str], *, is_lenient: bool) -> bool:
+    def _lost_before(self, index: int, elected: int, *, is_lenient: bool) -> bool:
+        """Returns whether a leader lost data in its own term, so that a follower joined the ISR without them.
+
+        Args:
+            index: The row with which the follower joined.
+            elected: The broker that was elected in the end and lacks the data: if it is the same leader, the fault
+                destroyed them.
+            is_lenient: Whether the fault may have destroyed nothing, or may have been later.
+        """
+        leader = self._rows[index]["leader"]
+        if not is_lenient and leader != elected:
+            return False
+        since_ns = self._began_ns(self._term_of(index)[0], is_early=is_lenient)
+        by_ns = self._began_ns(index, is_early=not is_lenient)
+        return any(
+            _ends_after(fault, since_ns)
+            and (fault["invoked_ns"] < by_ns if is_lenient else _is_complete(fault, by_ns))
+            for fault in self._faults_of(leader, is_lenient=is_lenient)
+        )
+
+    def _may_commit_alone(self, index: int, *, is_lenient: bool) -> bool:
         row = self._rows[index]
         min_isr = effective_min_isr(row)
         if is_lenient and len(row["isr"]) == 1:
             # It has applied every setting that was committed before it became the leader.
-            earlier = self._rows[:index]
-            same = [one for one in earlier if one["leader_epoch"] == row["leader_epoch"]]
-            min_isr = min([min_isr, *map(effective_min_isr, same)])
-        isr = {self._node(one) for one in row["isr"]}
-        return min_isr <= 1 and isr <= nodes
+            min_isr = min(effective_min_isr(self._rows[each]) for each in self._term_of(index))
+        return min_isr <= 1
+
+    def _term_of(self, index: int) -> range:
+        """Returns the rows of a leader epoch up to a row."""
+        first = index
+        while first and self._rows[first - 1]["leader_epoch"] == self._rows[index]["leader_epoch"]:
+            first -= 1
+        return range(first, index + 1)
+
+    def _faults_of(self, broker: int, *, is_lenient: bool) -> list[dict[str, Any]]:
+        """Returns the faults that destroyed data of a broker, and if it is lenient also those that may have."""
+        node = self._node_of.get(broker, f"b{broker}")
+        return [
+            fault
+            for fault in self._faults
+            if (
+                _may_hit(fault, node)
+                if is_lenient
+                else fault["took_effect"] and node in fault["resolved"]
+            )
+        ]
+
+    def _began_ns(self, index: int, *, is_early: bool) -> int:
+        row = self._rows[index]
+        return earliest_ns(row) if is_early else int(row["at_ns"])
+
+
+def _is_complete(fault: dict[str, Any], by_ns: int) -> bool:
+    return fault["completed_ns"] is not None and bool(fault["completed_ns"] <= by_ns)
+
+
+def _add(
+    spans: list[tuple[int, int]], began_ns: int, until_ns: int, next_ns: int, last_ns: int
+) -> None:
+    """Adds the span of a state before those of later states.
+
+    Args:
+        spans: The first and the last moment of each, the latest first.
+        began_ns: When the state began.
+        until_ns: Up to when all its members may have lost what was established.
+        next_ns: When the next state began.
+        last_ns: The last moment of the state.
+    """
+    if spans and spans[-1][0] == next_ns <= until_ns:
+        spans[-1] = (began_ns, spans[-1][1])
+    elif min(until_ns, last_ns) >= began_ns:
+        spans.append((began_ns, min(until_ns, last_ns)))
 
 
 @dataclass(slots=True, kw_only=True)

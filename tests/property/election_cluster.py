@@ -4,6 +4,7 @@
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,8 +25,8 @@ class Record:
 class Event:
     """An election, or a leader that cut its own log; `log` is the leader's log then.
 
-    `destroyed` are the (offset, record) which only brokers had to have that lost their data since the election
-    before.
+    `destroyed` are the (offset, record) which only brokers had to have that lost their data, the elected one
+    included.
     """
 
     epoch: int
@@ -134,8 +135,8 @@ class Cluster:
         """The (offset, record) that reads and acknowledgements show."""
         self.spread: dict[tuple[int, Record], set[int]] = {}
         """Which brokers were in the ISR since each (offset, record) was established."""
-        self.without_power: set[int] = set()
-        """Which brokers a power cut hit since the last election."""
+        self.hit: dict[tuple[int, Record], set[int]] = {}
+        """Which brokers a power cut hit since then, and since they joined the ISR or were elected with it."""
         self.events: list[Event] = []
         self.elect(1, flagged=False)
         for b in BROKERS[1:]:
@@ -156,8 +157,12 @@ class Cluster:
         )
 
     def commit_state(self, *, flagged: bool = False) -> None:
-        for brokers in self.spread.values():
+        before = self.states[-1]["isr"] if self.states else ()
+        leader = self.replicas.get(self.leader)
+        for pair, brokers in self.spread.items():
             brokers.update(self.isr)
+            if leader is not None and holds(leader.log, *pair):
+                self.hit[pair] -= {*self.isr} - {*before}
         self.states.append(
             state(
                 self.now,
@@ -174,8 +179,7 @@ class Cluster:
     def elect(self, b: int, *, flagged: bool, lawful: bool = True) -> None:
         """Gives the partition a leader; with a flag, it is the only member of the ISR."""
         self.tick()
-        destroyed = self.destroyed() if not flagged and b in self.without_power else frozenset()
-        self.without_power = set()
+        destroyed = frozenset() if flagged else self.destroyed(b)
         old, old_epoch = self.leader, self.epoch
         if flagged and lawful and self.choices.elr_on:
             self.justify()
@@ -244,13 +248,20 @@ class Cluster:
             r.log += more
             self.note(b, "replicate")
 
-    def destroyed(self) -> frozenset[tuple[int, Record]]:
-        """Returns what no broker but those without power had to have, where one may commit alone."""
+    def destroyed(self, b: int) -> frozenset[tuple[int, Record]]:
+        """Returns what only brokers had to have that power cuts hit, as they did the elected one.
+
+        One broker may commit alone then. What an elected broker has now, no power cut destroyed before.
+        """
         if self.min_isr > 1:
             return frozenset()
-        return frozenset(
-            pair for pair, brokers in self.spread.items() if brokers <= self.without_power
+        found = frozenset(
+            pair for pair, brokers in self.spread.items() if {b, *brokers} <= self.hit[pair]
         )
+        for pair, brokers in self.hit.items():
+            if holds(self.replicas[b].log, *pair):
+                brokers.discard(b)
+        return found
 
     def justify(self) -> None:
         """Ends two brokers uncleanly and takes them out of ISR and ELR."""
@@ -341,6 +352,7 @@ class Cluster:
                 pair = (offset, r.log[offset])
                 self.established.setdefault(pair, (r.epoch, len(self.events)))
                 self.spread.setdefault(pair, {*self.isr, *r.isr})
+                self.hit.setdefault(pair, set())
             r.high_watermark = end
             self.note(b, "high-watermark")
         for pending in list(self.pending[b]):
@@ -393,7 +405,8 @@ class Cluster:
         self.faults.append({**power, "fault_id": f"f{len(self.faults)}"})
         for b in sorted(hit):
             self.lose_tail(b)
-        self.without_power |= hit
+        for brokers in self.hit.values():
+            brokers |= hit
         leads_again = self.leader in self.isr and self.rng.random() < 0.7
         self.elect(self.leader if leads_again else self.rng.choice(self.isr), flagged=False)
 
@@ -641,6 +654,11 @@ class Cluster:
             self.replicate(b)
         if self.choices.final_is_complete:
             self.read_to_the_end()
+
+
+def holds(log: Sequence[Record], offset: int, record: Record) -> bool:
+    """Returns whether a log has a record at an offset."""
+    return offset < len(log) and log[offset] == record
 
 
 def common_prefix(one: list[Record], other: list[Record]) -> int:

@@ -29,11 +29,7 @@ from harness.contracts.run_context import LOG_CHECKERS, SESSION_CHECKER, RunCont
 from harness.contracts.verdict import Validity, Verdict
 from tests.anomalies.runs import run
 from tests.property.brute_force import Call
-from tests.property.election_cluster import BROKERS, Choices, Cluster, Record
-
-
-def holds(log: Sequence[Record], offset: int, record: Record) -> bool:
-    return offset < len(log) and log[offset] == record
+from tests.property.election_cluster import BROKERS, Choices, Cluster, holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from checkers.kernels.log_contents import ANY_EPOCH
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement
 from tests.anomalies.claims import claim, claims, elections_of
-from tests.anomalies.runs import append, fault, final_read, leads, replica, run, state, table
+from tests.anomalies.runs import append, fault, final_read, heard, leads, replica, run, state, table
 
 Row = dict[str, Any]
 
@@ -201,6 +201,131 @@ def test_a_leader_may_not_have_heard_yet_that_min_isr_was_raised(
     ]
     power = fault(55, "power", ["b1", "b2"], healed=60)
     assert outcome_alone(states, [power], 53) == expected
+
+
+@pytest.mark.parametrize(
+    ("back_ns", "healed_ns", "expected"),
+    [
+        (42, 38, Judgement.FORBIDDEN),
+        (42, 41, Judgement.FORBIDDEN),
+        # Its power was cut until then, so it is not known what it copied.
+        (42, 42, Judgement.EXCUSED),
+        (None, 38, Judgement.EXCUSED),
+    ],
+    ids=["back", "just-back", "not-over-yet", "not-back"],
+)
+def test_a_member_that_joined_the_isr_after_its_fault_has_the_record_again(
+    back_ns: int | None, healed_ns: int, expected: Judgement
+) -> None:
+    """Broker 2 loses op 1 at 32, copies it and joins the ISR again, and leaves it before broker 1 loses op 1."""
+    states = [state(0, 1, [1, 2], epoch=0), state(35, 1, [1], epoch=0)]
+    if back_ns is not None:
+        states += [state(back_ns, 1, [1, 2], epoch=0), state(44, 1, [1], epoch=0)]
+    power = [
+        fault(32, "power", ["b2"], healed=healed_ns),
+        fault(46, "power", ["b1"], healed=55),
+    ]
+    assert judgement_without_elr(states, power) == expected
+
+
+@pytest.mark.parametrize(
+    ("healed_ns", "expected"), [(28, Judgement.FORBIDDEN), (29, Judgement.EXCUSED)]
+)
+def test_a_member_of_the_isr_has_what_is_established_after_its_last_fault(
+    healed_ns: int, expected: Judgement
+) -> None:
+    """Op 1 is written and acknowledged at 29. Broker 2 never left the ISR."""
+    both = [state(0, 1, [1, 2], epoch=0)]
+    power = [
+        fault(20, "power", ["b2"], healed=healed_ns),
+        fault(40, "power", ["b1"], healed=55),
+    ]
+    assert judgement_without_elr(both, power) == expected
+
+
+def test_each_member_of_the_isr_has_what_was_established_between_its_faults_and_its_leaving() -> (
+    None
+):
+    """Broker 2 has lost what was established by 5, and not what was between then and 20, when it left the ISR."""
+    states = [
+        state(0, 1, [1, 2], epoch=2, min_isr=1),
+        state(20, 1, [1], epoch=2, min_isr=1),
+        *LED_TWICE[3:],
+    ]
+    power = [fault(2, "power", ["b2"], healed=5), fault(30, "power", ["b1"], healed=35)]
+    found = [outcome_alone(states, power, at_ns) for at_ns in (0, 5, 6, 19, 20, 35, 36)]
+    assert found == [EXCUSED, EXCUSED, UNEXCUSED, UNEXCUSED, EXCUSED, EXCUSED, UNEXCUSED]
+
+
+@pytest.mark.parametrize(
+    ("invoked_ns", "completed_ns", "expected"),
+    [(14, 15, UNDECIDED), (14, 25, UNDECIDED), (20, 20, UNEXCUSED), (30, 30, UNEXCUSED)],
+)
+def test_a_member_may_have_joined_the_isr_under_a_leader_that_had_lost_the_record(
+    invoked_ns: int, completed_ns: int, expected: int
+) -> None:
+    """Broker 2 loses a record at 10, joins the ISR again at 20, and is elected without it at 40.
+
+    Broker 1 lost data at 14 or later, and led on. What it still had at 20, broker 2 copied.
+    """
+    states = [
+        state(0, 1, [1, 2], epoch=2, min_isr=1),
+        state(12, 1, [1], epoch=2, min_isr=1),
+        state(20, 1, [1, 2], epoch=2, min_isr=1),
+        state(40, 2, [1, 2], epoch=3, min_isr=1),
+    ]
+    led_on = fault(invoked_ns, "power", ["b1"], healed=35) | {"completed_ns": completed_ns}
+    assert outcome_alone(states, [fault(10, "power", ["b2"], healed=12), led_on], 5) == expected
+
+
+@pytest.mark.parametrize(
+    ("faults", "expected"),
+    [
+        ({"b2": 10, "b1": 20}, EXCUSED),
+        ({"b2": 17, "b1": 20}, EXCUSED),
+        ({"b1": 20}, UNEXCUSED),
+        # It has the record when it is elected at 15.
+        ({"b2": 10, "b1": 14}, UNEXCUSED),
+    ],
+    ids=["before-the-election", "after-it", "one-of-two", "before-it-led"],
+)
+def test_faults_may_destroy_all_copies_one_after_the_other(
+    faults: dict[str, int], expected: int
+) -> None:
+    """Broker 2 leads first. Broker 1 is elected at 15 with the record, and at 30 without it."""
+    states = [
+        state(0, 2, [2, 1], epoch=0, min_isr=1),
+        state(15, 1, [1], epoch=1, min_isr=1),
+        state(25, -1, [1], epoch=2, min_isr=1),
+        state(30, 1, [1], epoch=3, min_isr=1),
+    ]
+    logs = [
+        replica(1, 1, 0, cause="load"),
+        leads(5, 2, 1, epoch=0),
+        replica(5, 1, 1),
+        leads(6, 2, 1, hw=1, epoch=0, cause="high-watermark"),
+        leads(16, 1, 1, hw=1, epoch=1, cause="role"),
+        replica(28, 1, 0, epoch=1, cause="load"),
+        leads(31, 1, 0, epoch=3, cause="role"),
+    ]
+    elections = elections_of(
+        states,
+        heard(logs, states),
+        faults=[fault(at_ns, "power", [node], healed=at_ns + 7) for node, at_ns in faults.items()],
+    )
+    assert elections.fates(claim(6)).outcome.tolist() == [expected]
+
+
+def test_no_other_replica_has_the_record_because_min_isr_was_raised_after_it() -> None:
+    """The leader may commit alone at 45 too, if it has not heard of the change at 40."""
+    states = [
+        state(0, 1, [1], epoch=2, min_isr=1),
+        state(40, 1, [1], epoch=2, min_isr=2),
+        *({**row, "min_isr": 2} for row in LED_TWICE[3:]),
+    ]
+    power = fault(55, "power", ["b1"], healed=60)
+    assert outcome_alone(states, [power], 39) == EXCUSED
+    assert outcome_alone(states, [power], 45) == UNDECIDED
 
 
 def test_another_member_of_the_isr_has_the_record() -> None:

@@ -457,19 +457,21 @@ def test_a_replica_was_alone_since_the_isr_had_no_other_member(
     assert all(one.until_ns == 35 for one in found)
 
 
-def destroyed(states: list[Row], previous: int | None, wiped: str = "b1") -> tuple[Alone, ...]:
+def destroyed(
+    states: list[Row], led: dict[int, int] | None = None, wiped: str = "b1"
+) -> tuple[Alone, ...]:
     """What a fault that begins at 30 and ends at 35 had destroyed before the election in the last state."""
     rows = rows_of(states)
     faults = table("faults", [fault(30, "wipe", [wiped], healed=35)])
     gaps = MetadataGaps(rows, NOTHING_SHOWN)
-    return Destroyed(rows, gaps, faults, {1: "b1", 2: "b2"}).before(len(rows) - 1, previous)
+    return Destroyed(rows, gaps, faults, {1: "b1", 2: "b2"}).before(len(rows) - 1, led or {})
 
 
 @pytest.mark.parametrize(
     ("after", "since"),
     [
         # Read at 20, the leader was alone since 12 perhaps.
-        ([None, 12, None, None], [(20, 12)]),
+        ([None, 12, None, None], [(20, 20), (INF_NS, 12)]),
         # The election before it was read at 40: the fault, completed at 30, explains nothing if it was before.
         ([None, None, 30, None], [(INF_NS, 20)]),
         ([None, None, 31, None], []),
@@ -481,11 +483,10 @@ def destroyed(states: list[Row], previous: int | None, wiped: str = "b1") -> tup
 def test_of_states_that_were_read_late_every_moment_counts(
     after: list[int | None], since: list[tuple[int, int]]
 ) -> None:
-    elected = [state(40, 2, [2], epoch=1, min_isr=1), state(50, 1, [1], epoch=2, min_isr=1)]
+    elected = [state(40, 1, [1], epoch=1, min_isr=1), state(50, 1, [1], epoch=2, min_isr=1)]
     states = [*LONE[:2], *elected]
     late = [{**row, "after_ns": after_ns} for row, after_ns in zip(states, after, strict=True)]
-    previous = 2 if after[2] is not None else None
-    found = destroyed(late, previous)
+    found = destroyed(late, {} if after[2] is None else {1: 2})
     assert [(one.since_ns, one.perhaps_since_ns) for one in found] == since
 
 
@@ -493,7 +494,7 @@ def test_a_state_that_was_read_late_may_have_been_in_force_when_a_fault_began() 
     shrunk = state(40, 1, [1], epoch=0, min_isr=1)
     elected = state(50, 1, [1], epoch=2, min_isr=1)
     for after_ns, since in ((28, [(INF_NS, 28)]), (36, [])):
-        found = destroyed([LONE[0], {**shrunk, "after_ns": after_ns}, elected], None)
+        found = destroyed([LONE[0], {**shrunk, "after_ns": after_ns}, elected])
         assert [(one.since_ns, one.perhaps_since_ns) for one in found] == since
 
 
@@ -503,5 +504,5 @@ def test_a_leader_may_have_been_alone_since_the_last_state_before_missing_ones(
 ) -> None:
     first = {**LONE[0], "after_ns": after_ns}
     alone, elected = state(20, 1, [1], epoch=2, min_isr=1), state(50, 1, [1], epoch=3, min_isr=1)
-    (found,) = destroyed([first, alone, elected], None)
-    assert (found.since_ns, found.perhaps_since_ns) == (20, since_ns)
+    found = destroyed([first, alone, elected])
+    assert [(one.since_ns, one.perhaps_since_ns) for one in found] == [(20, 20), (INF_NS, since_ns)]
