@@ -83,8 +83,8 @@ producer names the epoch of its metadata, which says nothing if the elected repl
 the append was sent.
 
 States that were read from a controller may have been committed before they were read (`after_ns`). If that decides
-whether an election was before another record, which shows that the first one is gone, or what faults destroyed
-while a replica was alone, it is undecided.
+whether an election was before a record was established or read, or before another record, which shows that the
+first one is gone, or what faults destroyed while a replica was alone, it is undecided.
 
 An excuse compares times of clients with times of the controller. What is closer than the clocks are to each other
 (`clock_error_ns`) may have been the other way round. If the outcome depends on that, it is undecided. So is a
@@ -370,18 +370,24 @@ class Elections:
                 was elected. Complete logs show that themselves.
         """
         found = self._by_clocks(lost, until, written)
-        if until is None or all(each.earliest_ns == each.at_ns for each in self.elections):
+        if all(each.earliest_ns == each.at_ns for each in self.elections):
             return found
-        # Perhaps an election was committed before the other record was established, and read after it.
-        other = self._by_clocks(lost, replace(until, elections_are_early=True), written)
-        is_unsure = other.outcome != found.outcome
-        return Fates(
-            outcome=np.where(is_unsure, UNDECIDED, found.outcome).astype(np.int8),
-            election=np.where(is_unsure & (found.election < 0), other.election, found.election),
-        )
+        outcome, election = found.outcome.copy(), found.election.copy()
+        # Perhaps an election was committed before either of the two records was established, and read after it.
+        early = replace(lost, elections_are_early=True)
+        others: list[tuple[Claims, Claims | None]] = [(early, None)]
+        if until is not None:
+            until = replace(until, elections_are_early=True)
+            others = [(lost, until), (early, until)]
+        for one, after in others:
+            other = self._by_clocks(one, after, written)
+            is_unsure = other.outcome != found.outcome
+            outcome[is_unsure] = UNDECIDED
+            election = np.where(is_unsure & (election < 0), other.election, election)
+        return Fates(outcome=outcome, election=election)
 
     def _by_clocks(self, lost: Claims, until: Claims | None, written: Written | None) -> Fates:
-        """Returns the same, by the moments at which elections were read, or by the earliest ones."""
+        """Returns the same for claims that state whether elections count as early."""
         found = self._fates(lost, until, written)
         error_ns = self._clock_error_ns
         if not error_ns:
@@ -459,7 +465,7 @@ class Elections:
                     lacks=lacks,
                     has=has & ~is_unsure,
                     may_have=is_unsure,
-                    read_ns=np.where(lacks & is_lost, INF_NS, event.at_ns),
+                    read_ns=np.where(lacks & is_lost, INF_NS, _committed_ns(event, lost)),
                 ),
                 may_restore=event.may_restore,
             )
@@ -475,7 +481,8 @@ class Elections:
             outcomes = np.maximum(outcomes, fate_alone(lost, alone))
         if not self.logs.has_all_changes and event.may_lack_records:
             # Perhaps the leader that was deposed wrote the record later, or a follower showed it later.
-            is_late = (lost.from_ns > event.at_ns) & (lost.high_epoch == ANY_EPOCH) & ~is_certain
+            is_late = lost.from_ns > _committed_ns(event, lost)
+            is_late &= (lost.high_epoch == ANY_EPOCH) & ~is_certain
             outcomes = np.where(is_late, np.minimum(outcomes, UNDECIDED), outcomes)
         return outcomes.astype(np.int8)
 
@@ -495,7 +502,8 @@ class Elections:
                 between &= (until.epoch < 0) | (event.leader_epoch <= until.epoch)
             return between, between
         is_older = np.maximum(lost.epoch, lost.low_epoch) < event.leader_epoch
-        is_certain = is_older & ((lost.by_ns <= event.at_ns) | (lost.epoch >= 0))
+        was_there = lost.by_ns <= _committed_ns(event, lost)
+        is_certain = is_older & (was_there | (lost.epoch >= 0))
         if event.may_lack_records:
             # The record's own epoch shows the same; whether its leader had committed it is not recorded.
             is_after |= np.maximum(lost.high_epoch, lost.epoch) < event.leader_epoch
@@ -579,9 +587,14 @@ def _is_gone(rows: Sequence[dict[str, Any]]) -> bool:
     return bool(rows) and not rows[-1]["replicas"] and any(row["replicas"] for row in rows)
 
 
+def _committed_ns(election: Election, claims: Claims) -> int:
+    """Returns when an election was committed, as it counts for some records."""
+    return election.earliest_ns if claims.elections_are_early else election.at_ns
+
+
 def _is_after(election: Election, lost: Claims) -> Bools:
     """Returns which records may have been established before an election."""
-    after = lost.from_ns <= election.at_ns
+    after = lost.from_ns <= _committed_ns(election, lost)
     if not election.was_in_isr:
         # A leader that was deposed without knowing it established the record; the new one never had it.
         after |= lost.epoch >= 0
@@ -594,6 +607,6 @@ def _is_before(election: Election, until: Claims | None) -> Bools | bool:
     if until is None:
         return True
     known = np.maximum(until.epoch, until.low_epoch)
-    at_ns = election.earliest_ns if until.elections_are_early else election.at_ns
+    at_ns = _committed_ns(election, until)
     before: Bools = (at_ns <= until.by_ns) | (election.leader_epoch <= known)
     return before

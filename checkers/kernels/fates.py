@@ -109,7 +109,8 @@ class Claims(Records):
         may_be_removed: whether a cleaner may have removed it, as a later record of its key permits.
         read_ns: when the last read was invoked that shows it and whose leader epoch is not known, minus infinity
             if there is none.
-        elections_are_early: whether elections before these records count as committed at the earliest moment.
+        elections_are_early: whether elections count as committed at the earliest moment, when it is compared with
+            those of these records.
     """
 
     from_ns: I64

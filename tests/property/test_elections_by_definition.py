@@ -31,6 +31,7 @@ class Claim:
     by_ns: int
     epoch: int
     read_ns: int = -INF_NS
+    is_early: bool = False
 
     @property
     def is_torn(self) -> bool:
@@ -52,6 +53,11 @@ class Event:
     was_in_isr: bool
     until_ns: int = INF_NS
     is_known: bool = True
+    after_ns: int | None = None
+
+    def committed_ns(self, claim: Claim) -> int:
+        """Returns when it was committed: at the earliest, if that is what counts for a record."""
+        return self.at_ns if self.after_ns is None or not claim.is_early else self.after_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +123,7 @@ class NaiveElections:
                         was_in_isr=row["leader"] in eligible and not missing,
                         until_ns=until_ns,
                         is_known=not missing,
+                        after_ns=row["after_ns"],
                     )
                 )
                 events.append(self.elections[-1])
@@ -206,7 +213,7 @@ class NaiveElections:
             has, lacks = self._state(event, lost, low, high)
             # If it certainly lost the record, any read since then is one of an older log.
             is_known = lacks and (certainly or high < event.epoch)
-            read_ns = INF_NS if is_known else event.at_ns
+            read_ns = INF_NS if is_known else event.committed_ns(lost)
             after: set[Course | None] = set()
             for course in courses:
                 lost_now = course or (event, self._outcome(event, lost, certainly), read_ns)
@@ -245,7 +252,7 @@ class NaiveElections:
             return UNDECIDED
         if not event.excuses:
             return UNEXCUSED
-        is_late = lost.from_ns > event.at_ns and lost.high_epoch == ANY_EPOCH
+        is_late = lost.from_ns > event.committed_ns(lost) and lost.high_epoch == ANY_EPOCH
         perhaps = is_late and not event.was_in_isr and not certainly
         return UNDECIDED if perhaps and not self.logs.has_all_changes else EXCUSED
 
@@ -261,7 +268,7 @@ class NaiveElections:
         if not event.was_in_isr:
             is_after |= max(lost.high_epoch, lost.epoch) < event.epoch
             is_after |= is_older and lost.high_epoch == ANY_EPOCH
-        was_there = lost.by_ns <= event.at_ns or lost.epoch >= 0
+        was_there = lost.by_ns <= event.committed_ns(lost) or lost.epoch >= 0
         comes_first = (
             until is None
             or (
@@ -297,6 +304,19 @@ def fate_by_clocks(
     return outcomes.pop() if len(outcomes) == 1 else UNDECIDED, next(named, NONE)
 
 
+def fate_by_moments(
+    naive: NaiveElections, lost: Claim, until: Claim | None, error: int
+) -> tuple[int, int]:
+    """Returns the fate if it is the same whenever elections were committed that were read late."""
+    outcome, number = first, _ = fate_by_clocks(naive, lost, until, error)
+    early = until and replace(until, is_early=True)
+    for claim in (lost, replace(lost, is_early=True)):
+        other, named = fate_by_clocks(naive, claim, early, error)
+        if other != first:
+            outcome, number = UNDECIDED, named if number == NONE else number
+    return outcome, number
+
+
 def unrecorded_before(states: list[dict[str, Any]], index: int) -> Unrecorded | None:
     """Returns the elections that may have been right before a state, that of its epoch included."""
     row, before = states[index], states[index - 1] if index else None
@@ -308,7 +328,9 @@ def unrecorded_before(states: list[dict[str, Any]], index: int) -> Unrecorded | 
         epochs.pop()
     if not epochs:
         return None
-    since_ns = -INF_NS if before is None else before["at_ns"]
+    since_ns = -INF_NS
+    if before is not None:
+        since_ns = before["at_ns"] if before["after_ns"] is None else before["after_ns"]
     return Unrecorded(since_ns=since_ns, until_ns=row["at_ns"], epochs=tuple(epochs))
 
 
@@ -331,14 +353,16 @@ def ends_ns(states: list[dict[str, Any]], index: int) -> int:
 
 
 def _is_after(event: Event, lost: Claim, low: int) -> bool:
-    in_time = lost.from_ns <= event.at_ns or (not event.was_in_isr and lost.epoch >= 0)
+    in_time = lost.from_ns <= event.committed_ns(lost) or (not event.was_in_isr and lost.epoch >= 0)
     return in_time and max(lost.epoch, low) < event.epoch
 
 
 def _is_before(event: Event, until: Claim | None) -> bool:
     if until is None:
         return True
-    return event.at_ns <= until.by_ns or event.epoch <= max(until.epoch, until.low_epoch)
+    return event.committed_ns(until) <= until.by_ns or event.epoch <= max(
+        until.epoch, until.low_epoch
+    )
 
 
 def random_states(rng: random.Random) -> list[dict[str, Any]]:
@@ -353,8 +377,13 @@ def random_states(rng: random.Random) -> list[dict[str, Any]]:
         flagged = leader >= 0 and rng.random() < 0.5
         changes += 2 if rng.random() < 0.03 else 1
         row = state(now, leader, isr, epoch=epoch, flagged=flagged, metadata_offset=number)
-        states.append(row | {"partition_epoch": changes})
+        states.append(row | {"partition_epoch": changes, "after_ns": None})
     return states
+
+
+def read_late(states: list[dict[str, Any]], rng: random.Random) -> list[dict[str, Any]]:
+    """Returns the same states if some of them were read late from a controller."""
+    return [{**row, "after_ns": max(0, row["at_ns"] - rng.choice((0, 1, 6, 15)))} for row in states]
 
 
 def random_case(rng: random.Random) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -367,6 +396,8 @@ def random_case(rng: random.Random) -> tuple[list[dict[str, Any]], list[dict[str
     if rng.random() < 0.8:
         # Every process that runs hears of the last election.
         rows = heard(rows, states)
+    if rng.random() < 0.4:
+        states = read_late(states, rng)
     return states, rows
 
 
@@ -421,7 +452,7 @@ def test_fates_are_those_of_one_record_after_the_other(part: int) -> None:
             until = [random_claim(rng) for _ in range(count)] if rng.random() < 0.6 else None
             fates = elections.fates(columns(lost), columns(until) if until else None)
             expected = [
-                fate_by_clocks(naive, claim, until[at] if until else None, error)
+                fate_by_moments(naive, claim, until[at] if until else None, error)
                 for at, claim in enumerate(lost)
             ]
             found = list(zip(fates.outcome.tolist(), fates.election.tolist(), strict=True))

@@ -611,6 +611,55 @@ def test_an_election_that_was_read_late_may_have_been_before_the_other_record(
     assert (fates.outcome.tolist(), fates.election.tolist()) == ([outcome], [election])
 
 
+@pytest.mark.parametrize(
+    ("after_ns", "from_ns", "by_ns", "outcome"),
+    [
+        (50, 60, 70, UNDECIDED),
+        (60, 60, 70, EXCUSED),
+        (59, 60, 70, UNDECIDED),
+        (None, 60, 70, EXCUSED),
+        # Whenever the election was committed, the record was sent after it.
+        (50, 101, 102, UNDECIDED),
+    ],
+)
+def test_an_election_that_was_read_late_may_have_been_before_the_lost_record(
+    after_ns: int | None, from_ns: int, by_ns: int, outcome: int
+) -> None:
+    """The flagged election was committed by 100. Clients know no epochs, so the new leader may have the record."""
+    states = [
+        state(0, 1, [1, 2], epoch=0),
+        state(100, 3, [3], epoch=1, flagged=True) | {"after_ns": after_ns},
+    ]
+    fates = elections_of(states).fates(claims(from_ns=[from_ns], by_ns=[by_ns]))
+    assert (fates.outcome.tolist(), fates.election.tolist()) == ([outcome], [1])
+
+
+@pytest.mark.parametrize(
+    ("at_ns", "after_ns", "outcome"),
+    [(40, None, EXCUSED), (40, 20, UNDECIDED), (25, None, UNDECIDED), (40, 30, EXCUSED)],
+)
+def test_an_election_that_was_read_late_may_have_been_before_a_read_of_the_record(
+    at_ns: int, after_ns: int | None, outcome: int
+) -> None:
+    """The record was established at 5, and a read that began at 30 shows it."""
+    states = [
+        state(0, 1, [1, 2], epoch=0),
+        state(at_ns, 2, [2], epoch=1, flagged=True) | {"after_ns": after_ns},
+    ]
+    lost = claims(low_epoch=[0], high_epoch=[0], from_ns=[4], by_ns=[5], read_ns=[30])
+    assert elections_of(states).fates(lost).outcome.tolist() == [outcome]
+
+
+def test_an_election_may_have_been_between_two_records_at_a_moment_within_its_bounds() -> None:
+    """Read at 100 it is after both, committed at 50 before both; between them it excuses the loss."""
+    states = [
+        state(0, 1, [1, 2], epoch=0),
+        state(100, 3, [1, 3], epoch=1, flagged=True) | {"after_ns": 50},
+    ]
+    lost, until = claims(from_ns=[60], by_ns=[61]), claims(from_ns=[70], by_ns=[71])
+    assert elections_of(states).fates(lost, until).outcome.tolist() == [UNDECIDED]
+
+
 def test_the_first_election_is_named_if_one_that_was_read_late_may_have_had_the_record() -> None:
     """Election 0 lost the record, and the replica that was elected later, by 40 but perhaps at 20, has it."""
     states = [
