@@ -76,6 +76,21 @@ def _range(start: int, epoch: int, *, is_exact: bool) -> Content:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cuts:
+    """Where a leader's own log was cut.
+
+    Shape:
+        row: the first row in which it leads after that, one row per cut, as in all others.
+        before: the last row in which it led before it.
+        end: the log end to which the log was cut.
+    """
+
+    row: I64
+    before: I64
+    end: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogRows:
     """One replica's rows while its log was readable, in order of time.
 
@@ -121,6 +136,22 @@ class LogRows:
     def was_down(self) -> Bools:
         """Before which rows the log was not readable for a time."""
         return self.stopped_ns < self.at_ns
+
+    def cuts(self, reigns: I64) -> "Cuts":
+        """Returns where the log had become shorter since the row before in which the replica led.
+
+        It may have been cut while the replica led, or while its process was down in the same reign.
+
+        Args:
+            reigns: In which reign of a leader each row is.
+        """
+        lead = np.flatnonzero(self.is_leader)
+        before, after = lead[:-1], lead[1:]
+        lowest = self.end[after]
+        if len(after):
+            lowest = np.minimum(np.minimum.reduceat(self.end, lead)[:-1], lowest)
+        is_cut = (lowest < self.end[before]) & (reigns[before] == reigns[after])
+        return Cuts(row=after[is_cut], before=before[is_cut], end=lowest[is_cut])
 
     @property
     def unreported(self) -> tuple[I64, I64]:
@@ -189,6 +220,12 @@ def _begun(logs: Iterable[LogRows]) -> dict[int, int]:
     return begun
 
 
+def _cut_to(rows: LogRows) -> dict[int, int]:
+    """Returns for each row before which a leader's log was cut in its epoch to which log end it was."""
+    cuts = rows.cuts(rows.epoch)
+    return dict(zip(cuts.row.tolist(), cuts.end.tolist(), strict=True))
+
+
 def contents_of(logs: Mapping[int, LogRows], *, has_all_changes: bool) -> Contents:
     """Returns the content of every log.
 
@@ -203,6 +240,7 @@ def contents_of(logs: Mapping[int, LogRows], *, has_all_changes: bool) -> Conten
         for row in turns[broker].tolist()
     )
     begun = _begun(logs.values())
+    cut_to = {broker: _cut_to(rows) for broker, rows in logs.items()}
     contents: dict[int, list[Content]] = {broker: [] for broker in logs}
     by_epoch: dict[int, Content] = {}
     by_term: dict[int, list[Content]] = {}
@@ -230,11 +268,12 @@ def contents_of(logs: Mapping[int, LogRows], *, has_all_changes: bool) -> Conten
             start = before if kind == APPEND and end > before else end
             by_epoch[epoch] = content.cut(start).plus(_range(start, epoch, is_exact=True))
             by_term[epoch] = [by_epoch[epoch]]
-        elif rows.is_leader[row] and epoch in by_epoch and end < before:
+        elif row in cut_to[broker] and epoch in by_epoch:
             # From there on the leader had two records at an offset; which one a follower copied is not known.
-            cut = by_epoch[epoch].cut(end)
-            by_epoch[epoch] = cut.plus(_range(end, epoch, is_exact=False))
-            own = by_term[epoch][-1].cut(end)
-            by_term[epoch].append(own.plus(_range(end, epoch, is_exact=True)))
+            lowest = cut_to[broker][row]
+            cut = by_epoch[epoch].cut(lowest)
+            by_epoch[epoch] = cut.plus(_range(lowest, epoch, is_exact=False))
+            own = by_term[epoch][-1].cut(lowest)
+            by_term[epoch].append(own.plus(_range(lowest, epoch, is_exact=True)))
         contents[broker].append(content)
     return Contents(turns=turns, contents=contents, by_epoch=by_epoch, by_term=by_term)

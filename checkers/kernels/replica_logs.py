@@ -339,9 +339,10 @@ class ReplicaLogs:
             epochs = rows.epoch[lead]
             before = np.concatenate(([rows.grew_from(0)], rows.end[:-1]))
             last, unreported = rows.unreported
+            cut_rows = rows.cuts(rows.epoch).row
             for epoch in np.unique(epochs).tolist():
                 all_mine = lead[epochs == epoch]
-                cuts = np.flatnonzero(np.diff(rows.end[all_mine]) < 0) + 1
+                cuts = np.flatnonzero(np.isin(all_mine, cut_rows))
                 for cut_count, mine in enumerate(np.split(all_mine, cuts)):
                     wrote = mine[(rows.kind[mine] == APPEND) & (rows.end[mine] > before[mine])]
                     # When it wrote that is not known; nobody was told before the log was loaded.

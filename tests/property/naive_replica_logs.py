@@ -23,6 +23,18 @@ class Moment:
     row: Row
     log: tuple[Written, ...]
     grew_from: int
+    led_before: tuple[int, int] | None = None
+    """The leader epoch and the log end when the replica led last; None unless it leads, and led before."""
+    lowest: int = 0
+    """The smallest log end since then, this one included."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the log was cut since the replica led before."""
+        return self.led_before is not None and self.lowest < self.led_before[1]
+
+    def is_cut_in(self, epoch: int) -> bool:
+        return self.led_before is not None and self.led_before[0] == epoch and self.is_cut
 
     @property
     def grew(self) -> bool:
@@ -35,6 +47,8 @@ class Replayed:
 
     log: list[Written] = field(default_factory=list)
     moments: list[Moment] = field(default_factory=list)
+    led: tuple[int, int] | None = None
+    lowest: int = 0
     writer: tuple[str, int] | None = None
     source: Leader | None = None
 
@@ -202,18 +216,29 @@ class NaiveLogs:
         for offset in range(before, end):
             assert replica.source is not None
             replica.log.append(replica.source(offset))
-        if row["role"] == "leader" and epoch not in self.leaders and is_look:
+        leads, led_before = row["role"] == "leader", replica.led
+        replica.lowest = min(replica.lowest, end)
+        moment = Moment(
+            row=row,
+            log=tuple(replica.log),
+            grew_from=before,
+            led_before=led_before if leads else None,
+            lowest=replica.lowest,
+        )
+        if leads:
+            replica.led, replica.lowest = (epoch, end), end
+        if leads and epoch not in self.leaders and is_look:
             start = before if writer[0] == "append" and end > before else end
             held = tuple(replica.log[:start])
             self.leaders[epoch] = lambda o: held[o] if o < len(held) else (epoch, True)
             self.terms[epoch] = [self.leaders[epoch]]
-        elif row["role"] == "leader" and epoch in self.leaders and end < before:
+        elif epoch in self.leaders and moment.is_cut_in(epoch):
             # From there on the leader had two records at an offset.
             known_before = self.leaders[epoch]
-            self.leaders[epoch] = lambda o: known_before(o) if o < end else (epoch, False)
+            self.leaders[epoch] = lambda o: known_before(o) if o < moment.lowest else (epoch, False)
             last = self.terms[epoch][-1]
-            self.terms[epoch].append(lambda o: last(o) if o < end else (epoch, True))
-        replica.moments.append(Moment(row=row, log=tuple(replica.log), grew_from=before))
+            self.terms[epoch].append(lambda o: last(o) if o < moment.lowest else (epoch, True))
+        replica.moments.append(moment)
 
     def _reigns(self) -> Iterator[Reign]:
         for broker, replica in self.replicas.items():
@@ -438,7 +463,7 @@ def _parts(mine: list[tuple[int, Moment]]) -> Iterator[list[tuple[int, Moment]]]
     """Cuts a leader's rows where its log became shorter."""
     part: list[tuple[int, Moment]] = []
     for at, moment in mine:
-        if part and len(moment.log) < len(part[-1][1].log):
+        if part and moment.is_cut_in(moment.row["leader_epoch"]):
             yield part
             part = []
         part.append((at, moment))
