@@ -45,7 +45,9 @@ A replica that does not know yet that it was elected may still follow an older l
 from it. What it has is what it had when it began to lead, or heard of a later epoch, so the older leader lost the
 rest.
 
-A leader that cuts its own log is as bad as an unflagged election. Only recorded logs show it.
+A leader that cuts its own log is as bad as an unflagged election. So is one that leads on with a shorter log after
+its process restarted, in its leader epoch or in a later one that began without an election. Only recorded logs
+show it.
 
 A controller may elect a member of the ISR that is down already, until its session ends. If the next epoch begins
 before the process is back, nobody led in this one, and the election neither lost nor kept anything. Some systems
@@ -97,6 +99,7 @@ Source: `docs/variants.md`, "How a loss is judged"; KIP-966.
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -202,6 +205,7 @@ class Elections:
             replicas=joined,
             last_replicas=rows[-1]["replicas"] if rows else (),
             started_ns={broker: self._starts_of(broker) for broker in joined},
+            elected_in=_elected_in(rows, gaps),
         )
         is_checked = elr_on and not unclean_election_enabled and broker_states.num_rows > 0
         self._counts_faults = is_checked and faults.num_rows > 0
@@ -444,18 +448,18 @@ class Elections:
             is_possible, is_certain = self._concerns(event, lost, until)
             rows = np.flatnonzero(is_possible)
             records = lost.take(rows)
-            # A leader that cuts its log leads already.
-            epoch = -1 if number == CUT else event.leader_epoch
+            # A leader whose log was cut leads already.
+            epoch = -1 if event.is_cut else event.leader_epoch
             moment = Moment(broker=event.leader, at_ns=event.at_ns, epoch=epoch)
             lacks = self.logs.lacks(moment, records)
-            if written is not None:
+            if written is not None and not event.is_cut:
                 lacks |= written.at(event.leader_epoch, records.offset)
             has = self.logs.certainly_has(moment, records)
             outcome = self._outcome(event, records, is_certain=is_certain[rows])
             # The replica may have copied a log from which the record had been removed.
             is_unsure: Bools = has & records.may_be_removed
             # Only a replica that has not heard of the election can show what the new leader lacked.
-            is_lost = is_certain[rows] | (records.high_epoch < event.leader_epoch)
+            is_lost = is_certain[rows] | (records.high_epoch < event.leader_epoch - event.is_cut)
             suspects.elected(
                 number,
                 Concerned(
@@ -497,13 +501,19 @@ class Elections:
         is_after, is_before = _is_after(event, lost), _is_before(event, until)
         if self.logs.has_all_changes:
             between = is_after & is_before
+            if event.cut_to is not None:
+                # What is below the cut is still there, unless a cleaner had removed it for a record that was cut.
+                between &= (lost.offset >= event.cut_to) | lost.may_be_removed
             if until is not None:
                 # With recorded logs the epoch in which the other record was established is known.
                 between &= (until.epoch < 0) | (event.leader_epoch <= until.epoch)
             return between, between
         is_older = np.maximum(lost.epoch, lost.low_epoch) < event.leader_epoch
-        was_there = lost.by_ns <= _committed_ns(event, lost)
-        is_certain = is_older & (was_there | (lost.epoch >= 0))
+        is_known = lost.epoch >= 0
+        if event.is_cut:
+            # The leader may have established the record after that, in the same epoch.
+            is_known &= lost.epoch < event.leader_epoch - 1
+        is_certain = is_older & ((lost.by_ns <= _committed_ns(event, lost)) | is_known)
         if event.may_lack_records:
             # The record's own epoch shows the same; whether its leader had committed it is not recorded.
             is_after |= np.maximum(lost.high_epoch, lost.epoch) < event.leader_epoch
@@ -520,8 +530,8 @@ class Elections:
     def _events(self) -> tuple[tuple[int, "Election | Gap"], ...]:
         """The elections with their numbers, and in between what has none.
 
-        That are elections that are not recorded (GAP), and the leaders that cut their own logs (CUT). A leader
-        that cuts its log is as good as an election that excuses nothing and belongs to the next epoch.
+        That are elections that are not recorded (GAP), and the leaders whose own logs were cut (CUT). Such a cut
+        is as good as an election that excuses nothing and belongs to the next epoch.
         """
         events: list[tuple[int, Election | Gap]] = []
         for number in range(len(self.elections) + 1):
@@ -534,7 +544,11 @@ class Elections:
                 continue  # it was deposed: the log of the partition is another one
             before = [event for event in events if _begins_ns(event[1]) <= cut.at_ns]
             election = Election(
-                at_ns=cut.at_ns, leader=cut.broker, leader_epoch=cut.epoch + 1, is_flagged=False
+                at_ns=cut.at_ns,
+                leader=cut.broker,
+                leader_epoch=cut.epoch + 1,
+                is_flagged=False,
+                cut_to=cut.end_offset,
             )
             events.insert(len(before), (CUT, election))
         return tuple(events)
@@ -567,6 +581,17 @@ def _elected(rows: Sequence[dict[str, Any]]) -> list[int]:
         for index, row in enumerate(rows)
         if row["leader"] >= 0 and (row["leader"] != leaders[index] or row["flagged"])
     ]
+
+
+def _elected_in(rows: Sequence[dict[str, Any]], gaps: MetadataGaps) -> dict[int, int]:
+    """Returns for each leader epoch that began without an election the one in which its leader was elected."""
+    elected_in: dict[int, int] = {}
+    for index, (before, row) in enumerate(pairwise(rows), 1):
+        epoch = before["leader_epoch"]
+        stays = row["leader"] == before["leader"] >= 0 and not row["flagged"]
+        if stays and row["leader_epoch"] > epoch and not gaps.is_missing_before[index]:
+            elected_in[row["leader_epoch"]] = elected_in.get(epoch, epoch)
+    return elected_in
 
 
 def _joined_in(rows: Sequence[dict[str, Any]], gaps: MetadataGaps) -> dict[int, Joined]:

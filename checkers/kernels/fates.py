@@ -27,7 +27,7 @@ NOT_LOST, CUT, GAP = -1, -2, -3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Election:
-    """One committed change that gave the partition a leader.
+    """One committed change that gave the partition a leader, or a leader whose own log was cut.
 
     Attributes:
         at_ns: When it was committed, at the latest.
@@ -46,6 +46,8 @@ class Election:
         log_end_offset: The elected replica's log end at that moment; None if logs were not recorded.
         reason: Why it is not lawful, or why that is undecided; empty otherwise.
         alone: What faults destroyed, or may have, on every replica that had to have it, as min ISR 1 allows.
+        cut_to: None for an election. Otherwise the leader's own log was cut to this log end, in the epoch before
+            `leader_epoch`.
     """
 
     at_ns: int
@@ -62,6 +64,12 @@ class Election:
     reason: str = ""
     alone: tuple[Alone, ...] = ()
     after_ns: int | None = None
+    cut_to: int | None = None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it is no election, but a leader whose own log was cut."""
+        return self.cut_to is not None
 
     @property
     def earliest_ns(self) -> int:

@@ -7,8 +7,9 @@ every log follows, as ranges of offsets that one epoch wrote (`log_contents`).
 
 Where the leader's log is not recorded, the epoch of the follower only bounds the epochs of what it copied.
 
-A leader that cuts its own log, which no rule allows, may give an offset to two records of its epoch. Then only
-what was established before the cut, and was in a replica's log before it, is certainly there.
+A leader that cuts its own log, or lost its end in a restart and leads on without another election, may give an
+offset to two records of its epoch. Then only what was established before the cut, and was in a replica's log
+before it, is certainly there.
 
 Nodes that report every change report when they append. Where no leader did, the logs were looked at now and then
 (`has_all_changes` is false). Between two looks a log may have grown, so what a replica had at a moment follows
@@ -44,7 +45,13 @@ from checkers.kernels.replica_reports import Elected, reports_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """When a broker was elected."""
+    """When a broker was elected, or cut its own log.
+
+    Attributes:
+        broker: The broker.
+        at_ns: The moment.
+        epoch: Its leader epoch if it was elected; -1 if it leads already.
+    """
 
     broker: int
     at_ns: int
@@ -97,7 +104,7 @@ class Passed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """What a leader reported in its epoch; if it cut its own log, what it reported before or after that.
+    """What a leader reported in its epoch; if its own log was cut, what it reported before or after that.
 
     Shape:
         at_ns, high_watermark: one row per report; the high watermark only grows.
@@ -121,14 +128,15 @@ class Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfCut:
-    """A leader's log became shorter although no other leader was elected, which no rule allows.
+    """A leader's log became shorter although no other leader was elected.
 
     Attributes:
-        at_ns: When.
-        epoch: The leader's epoch.
+        at_ns: When it led again, or still, with the shorter log.
+        epoch: The leader epoch in which it led before that.
         broker: The leader.
-        end_offset: Its log end then.
+        end_offset: The log end to which the log was cut.
         end_before: Its log end before. Between the two the epoch may have written two records at one offset.
+        has_restarted: Whether its process may have been down meanwhile.
     """
 
     at_ns: int
@@ -136,6 +144,7 @@ class SelfCut:
     broker: int
     end_offset: int
     end_before: int
+    has_restarted: bool
 
 
 class ReplicaLogs:
@@ -152,6 +161,7 @@ class ReplicaLogs:
         replicas: When each broker that has been a replica of the partition became one.
         last_replicas: Those in the last state.
         started_ns: When processes of each broker registered, as far as that is recorded.
+        elected_in: For each leader epoch that began without an election the one in which its leader was elected.
     """
 
     def __init__(
@@ -167,7 +177,9 @@ class ReplicaLogs:
         replicas: Mapping[int, Joined] | None = None,
         last_replicas: Collection[int] = (),
         started_ns: Mapping[int, I64] | None = None,
+        elected_in: Mapping[int, int] | None = None,
     ) -> None:
+        self._elected_in = elected_in or {}
         at = replica_states.column("at_ns").to_numpy()
         order = np.argsort(at, kind="stable")
         self._reports = reports_of(replica_states, order, started_ns or {})
@@ -367,14 +379,19 @@ class ReplicaLogs:
         """Every time a leader's log became shorter although it led before and after, in order of time."""
         cuts = []
         for broker, rows in self._rows.items():
-            same = rows.is_leader[1:] & rows.is_leader[:-1] & (rows.epoch[1:] == rows.epoch[:-1])
-            at = np.flatnonzero(same & (rows.end[1:] < rows.end[:-1])) + 1
+            reigns = [self._elected_in.get(epoch, epoch) for epoch in rows.epoch.tolist()]
+            found = rows.cuts(np.array(reigns, dtype=np.int64))
             cuts += [
-                SelfCut(at_ns=at_ns, epoch=epoch, broker=broker, end_offset=end, end_before=before)
-                for at_ns, epoch, end, before in zip(
-                    *(column[at].tolist() for column in (rows.at_ns, rows.epoch, rows.end)),
-                    rows.end[at - 1].tolist(),
-                    strict=True,
+                SelfCut(
+                    at_ns=int(rows.at_ns[row]),
+                    epoch=int(rows.epoch[before]),
+                    broker=broker,
+                    end_offset=end,
+                    end_before=int(rows.end[before]),
+                    has_restarted=row - before > 1 or bool(rows.was_down[row]),
+                )
+                for row, before, end in zip(
+                    found.row.tolist(), found.before.tolist(), found.end.tolist(), strict=True
                 )
             ]
         return tuple(sorted(cuts, key=lambda cut: (cut.at_ns, cut.epoch, cut.broker)))
@@ -415,7 +432,7 @@ class ReplicaLogs:
         """Returns which records a replica certainly did not have when it was elected, or when it began to lead."""
         rows = self._rows.get(election.broker)
         count = 0 if rows is None else self._count_as_leader(rows, election)
-        if not self.has_all_changes:
+        if not self.has_all_changes and election.epoch >= 0:
             return self._lacks_later(election, count, records)
         if rows is None or not count:
             return np.ones(len(records.offset), dtype=np.bool_)

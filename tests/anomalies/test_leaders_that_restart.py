@@ -4,8 +4,16 @@ from typing import Any
 
 import pytest
 
+from harness.contracts.verdict import Judgement
 from tests.anomalies.runs import Call, append, final_read, leads, replica, state
-from tests.anomalies.runs_with_elections import EXCUSED, FORBIDDEN, judged, judgements
+from tests.anomalies.runs_with_elections import (
+    EXCUSED,
+    FIRST_TWO,
+    FORBIDDEN,
+    LEADER_OF_TWO,
+    judged,
+    judgements,
+)
 
 Row = dict[str, Any]
 
@@ -64,3 +72,73 @@ def test_a_record_that_a_leader_wrote_after_its_restart_is_as_old_as_its_high_wa
     states = [state(0, 1, [1, 2], epoch=0), *chooses_3(2, flagged=flagged)]
     verdict = judged(calls, states, replicas=logs)
     assert judgements(verdict, "lost-acked-write") == {EXCUSED if flagged else FORBIDDEN: 1}
+
+
+# --- what a leader lost that restarted ---
+
+COMMITTED_BY_ALL = [*LEADER_OF_TWO, replica(2, 2, 1), replica(2, 3, 1), replica(3, 2, 2)]
+
+
+@pytest.mark.parametrize("is_sampled", [False, True])
+@pytest.mark.parametrize(
+    ("end", "epoch_when_back", "judgement"),
+    [(1, 0, FORBIDDEN), (1, 1, FORBIDDEN), (2, 0, EXCUSED), (2, 1, EXCUSED)],
+)
+def test_an_election_does_not_excuse_what_its_leader_before_lost_in_a_restart(
+    end: int, epoch_when_back: int, judgement: Judgement, is_sampled: bool
+) -> None:
+    """Broker 1 comes back without op 1 and leads on, and broker 2 cuts its log. Then broker 3 is elected, flagged.
+
+    Releases before 3.6 raise the leader epoch with each smaller ISR. The near miss: broker 1 still has op 1.
+    """
+    states = [state(0, 1, [1, 2, 3], epoch=0), *chooses_3(3)]
+    if epoch_when_back:
+        states.insert(1, state(10, 1, [1, 2], epoch=1))
+    logs = [
+        *COMMITTED_BY_ALL,
+        *restarts(end, hw=2),
+        leads(31, 1, end, hw=end, epoch=epoch_when_back, cause="role"),
+        replica(33, 2, end, hw=end, epoch=epoch_when_back, cause="truncate"),
+        leads(61, 3, 1, hw=1, epoch=3, cause="role"),
+    ]
+    if not epoch_when_back:
+        states[1:] = chooses_3(2)
+        logs[-1] |= {"leader_epoch": 2}
+    if is_sampled:
+        logs = [{**row, "cause": row["cause"].replace("append", "observed")} for row in logs]
+    verdict = judged([*FIRST_TWO, *final_read(10, 0)], states, replicas=logs)
+    assert judgements(verdict, "lost-acked-write") == {judgement: 1}
+
+
+def test_a_leader_that_restarts_after_another_one_was_elected_loses_nothing() -> None:
+    """Broker 2 has op 1 and leads from 30 on. Broker 1 has not heard of that at 31; it is deposed already."""
+    verdict = judged(
+        [*FIRST_TWO, *final_read(10, 0)],
+        [state(0, 1, [1, 2, 3], epoch=0), state(30, 2, [2], epoch=1), *chooses_3(3)],
+        replicas=[
+            *COMMITTED_BY_ALL,
+            *restarts(1, hw=2),
+            leads(31, 1, 1, hw=1, epoch=0, cause="role"),
+            leads(31, 2, 2, hw=2, epoch=1, cause="role"),
+            leads(61, 3, 1, hw=1, epoch=3, cause="role"),
+        ],
+    )
+    assert judgements(verdict, "lost-acked-write") == {EXCUSED: 1}
+
+
+def test_a_leader_that_is_elected_once_more_has_not_cut_its_log_in_between() -> None:
+    """Broker 1 has only op 0 when it is elected at 30, flagged: that election gave op 1 up."""
+    verdict = judged(
+        [*FIRST_TWO, *final_read(10, 0)],
+        [
+            state(0, 1, [1, 2, 3], epoch=0),
+            state(25, -1, [1], epoch=1),
+            state(30, 1, [1], epoch=2, flagged=True),
+        ],
+        replicas=[
+            *COMMITTED_BY_ALL,
+            *restarts(1, hw=2),
+            leads(31, 1, 1, hw=1, epoch=2, cause="role"),
+        ],
+    )
+    assert judgements(verdict, "lost-acked-write") == {EXCUSED: 1}

@@ -3,7 +3,7 @@
 The rules are those of `checkers.kernels.replica_logs`; every question is answered by looking at all rows.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,8 +121,14 @@ class NaiveLogs:
     """All logs of a partition."""
 
     def __init__(
-        self, rows: list[Row], led: Sequence[Led] = (), *, all_leaders_known: bool = True
+        self,
+        rows: list[Row],
+        led: Sequence[Led] = (),
+        *,
+        all_leaders_known: bool = True,
+        elected_in: Mapping[int, int] | None = None,
     ) -> None:
+        self.elected_in = elected_in or {}
         self.replicas: dict[int, Replayed] = {}
         self.leaders: dict[int, Leader] = {}
         self.terms: dict[int, list[Leader]] = {}
@@ -266,6 +272,10 @@ class NaiveLogs:
                         ),
                     )
 
+    def _reign(self, epoch: int) -> int:
+        """The epoch in which the leader of an epoch was elected."""
+        return self.elected_in.get(epoch, epoch)
+
     def _until(self, broker: int, at_ns: int) -> list[Moment]:
         replica = self.replicas.get(broker)
         return [m for m in replica.moments if m.row["at_ns"] <= at_ns] if replica else []
@@ -363,16 +373,16 @@ class NaiveLogs:
         return sorted(
             (
                 after.row["at_ns"],
-                after.row["leader_epoch"],
+                after.led_before[0],
                 broker,
-                len(after.log),
-                len(before.log),
+                after.lowest,
+                after.led_before[1],
             )
             for broker, replica in self.replicas.items()
-            for before, after in zip(replica.moments, replica.moments[1:], strict=False)
-            if before.row["role"] == after.row["role"] == "leader"
-            and before.row["leader_epoch"] == after.row["leader_epoch"]
-            and len(after.log) < len(before.log)
+            for after in replica.moments
+            if after.led_before is not None
+            and after.is_cut
+            and self._reign(after.led_before[0]) == self._reign(after.row["leader_epoch"])
         )
 
     def writers_of_one(self, offset: int, from_ns: int, to_ns: int) -> list[int]:

@@ -54,6 +54,13 @@ class Event:
     until_ns: int = INF_NS
     is_known: bool = True
     after_ns: int | None = None
+    cut_to: int | None = None
+    """The log end to which a leader cut its own log."""
+
+    @property
+    def led_since(self) -> int:
+        """The epoch in which it begins to lead, or leads already when it cuts its log."""
+        return self.epoch if self.cut_to is None else self.epoch - 1
 
     def committed_ns(self, claim: Claim) -> int:
         """Returns when it was committed: at the earliest, if that is what counts for a record."""
@@ -131,7 +138,9 @@ class NaiveElections:
         self.last_leader = leader
         self.last_epoch = max((r["leader_epoch"] for r in states if r["leader"] >= 0), default=NONE)
         self.has_states = bool(states)
-        self.logs = logs = NaiveLogs(rows, led, all_leaders_known=not self.unrecorded)
+        self.logs = logs = NaiveLogs(
+            rows, led, all_leaders_known=not self.unrecorded, elected_in=elected_in(states)
+        )
         self.events = [
             one
             for one in events
@@ -140,7 +149,7 @@ class NaiveElections:
             or one.excuses
             or not logs.was_down(one.leader, one.at_ns, one.until_ns, [])
         ]
-        for at_ns, epoch, broker, *_ in logs.self_cuts():
+        for at_ns, epoch, broker, cut_to, _ in logs.self_cuts():
             if any(e.epoch > epoch and e.at_ns <= at_ns for e in self.elections):
                 continue
             cut = Event(
@@ -150,6 +159,7 @@ class NaiveElections:
                 epoch=epoch + 1,
                 excuses=False,
                 was_in_isr=True,
+                cut_to=cut_to,
             )
             begins = [e.since_ns if isinstance(e, Unrecorded) else e.at_ns for e in self.events]
             self.events.insert(sum(begin_ns <= at_ns for begin_ns in begins), cut)
@@ -212,7 +222,7 @@ class NaiveElections:
                 continue
             has, lacks = self._state(event, lost, low, high)
             # If it certainly lost the record, any read since then is one of an older log.
-            is_known = lacks and (certainly or high < event.epoch)
+            is_known = lacks and (certainly or high < event.led_since)
             read_ns = INF_NS if is_known else event.committed_ns(lost)
             after: set[Course | None] = set()
             for course in courses:
@@ -239,13 +249,15 @@ class NaiveElections:
     def _state(self, event: Event, lost: Claim, low: int, high: int) -> tuple[bool, bool]:
         place = (event.leader, event.at_ns)
         if self.logs.has_all_changes:
-            record = (event.epoch, lost.offset, low, high)
+            # A leader that cuts its log leads already.
+            epoch = event.epoch if event.cut_to is None else NONE
+            record = (epoch, lost.offset, low, high)
             has = self.logs.certainly_has(*place, *record, lost.by_ns)
             return has, self.logs.lacks(*place, *record)
-        return (
-            self.logs.had_before_and_after(*place, lost.offset, low, high),
-            self.logs.lacks_later(*place, event.epoch, lost.offset, low, high),
-        )
+        has = self.logs.had_before_and_after(*place, lost.offset, low, high)
+        if event.cut_to is not None:
+            return has, self.logs.lacks(*place, NONE, lost.offset, low, high)
+        return has, self.logs.lacks_later(*place, event.epoch, lost.offset, low, high)
 
     def _outcome(self, event: Event, lost: Claim, certainly: bool) -> int:
         if not event.is_known:
@@ -262,13 +274,16 @@ class NaiveElections:
         """Whether an election may have come between two records, and whether it certainly did."""
         is_after, is_before = _is_after(event, lost, low), _is_before(event, until)
         if self.logs.has_all_changes:
+            is_after &= event.cut_to is None or lost.offset >= event.cut_to
             is_known = until is None or until.epoch < 0 or event.epoch <= until.epoch
             return is_after and is_before and is_known, is_after and is_before and is_known
         is_older = max(lost.epoch, low) < event.epoch
         if not event.was_in_isr:
             is_after |= max(lost.high_epoch, lost.epoch) < event.epoch
             is_after |= is_older and lost.high_epoch == ANY_EPOCH
-        was_there = lost.by_ns <= event.committed_ns(lost) or lost.epoch >= 0
+        # A leader that cuts its log may establish records in that epoch afterwards.
+        is_known = 0 <= lost.epoch < event.led_since
+        was_there = lost.by_ns <= event.committed_ns(lost) or is_known
         comes_first = (
             until is None
             or (
@@ -340,6 +355,18 @@ def lacks_states_between(
     steps = [row[name] - before[name] for name in ("leader_epoch", "partition_epoch")]
     has_isr = any(sorted(one["isr"]) != sorted(one["replicas"]) for one in states)
     return steps[0] > 1 or (has_isr and steps[1] > 1)
+
+
+def elected_in(states: list[dict[str, Any]]) -> dict[int, int]:
+    """Returns for each epoch in which a leader stayed the one in which it was elected."""
+    found: dict[int, int] = {}
+    for before, row in pairwise(states):
+        last, epoch = before["leader_epoch"], row["leader_epoch"]
+        is_missing = lacks_states_between(states, before, row)
+        is_elected = row["flagged"] or row["leader"] < 0 or row["leader"] != before["leader"]
+        if epoch > last and not (is_missing or is_elected):
+            found[epoch] = found.get(last, last)
+    return found
 
 
 def ends_ns(states: list[dict[str, Any]], index: int) -> int:
