@@ -43,15 +43,16 @@ read, unless the response has an older leader epoch, or the logs show that the e
 
 A replica that does not know yet that it was elected may still follow an older leader, cut its log for it, and copy
 from it. What it has is what it had when it began to lead, or heard of a later epoch, so the older leader lost the
-rest.
+rest. If its process is down when it is elected, it has what it comes back with, if it leads by this election then.
 
 A leader that cuts its own log is as bad as an unflagged election. So is one that leads on with a shorter log after
 its process restarted, in its leader epoch or in a later one that began without an election. Only recorded logs
 show it.
 
 A controller may elect a member of the ISR that is down already, until its session ends. If the next epoch begins
-before the process is back, nobody led in this one, and the election neither lost nor kept anything. Some systems
-report log ends a moment late, so that the last report of a process that died may lack its last records.
+before the process is back, nobody led in this one, and the election neither lost nor kept anything; unless that
+epoch began without an election, so that the replica leads in it. Some systems report log ends a moment late, so that
+the last report of a process that died may lack its last records.
 
 An administrator may request an unclean election. The first election of the partition since then is the one that
 was requested (`elects_uncleanly` of the `faults` table). If it is flagged and no member of ISR or ELR was active,
@@ -99,7 +100,6 @@ Source: `docs/variants.md`, "How a loss is judged"; KIP-966.
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -205,7 +205,7 @@ class Elections:
             replicas=joined,
             last_replicas=rows[-1]["replicas"] if rows else (),
             started_ns={broker: self._starts_of(broker) for broker in joined},
-            elected_in=_elected_in(rows, gaps),
+            elected_in=gaps.elected_in,
         )
         is_checked = elr_on and not unclean_election_enabled and broker_states.num_rows > 0
         self._counts_faults = is_checked and faults.num_rows > 0
@@ -230,7 +230,7 @@ class Elections:
                 self._gaps.append((len(self.elections), gap))
             if index not in is_election:
                 continue
-            row, until_ns = rows[index], gaps.ends_ns(index)
+            row, until_ns = rows[index], gaps.reign_ends_ns(index)
             if gap is not None:
                 election = self._election(row, (), NOT_RECORDED, until_ns)
                 self.elections.append(replace(election, follows_gap=True))
@@ -581,17 +581,6 @@ def _elected(rows: Sequence[dict[str, Any]]) -> list[int]:
         for index, row in enumerate(rows)
         if row["leader"] >= 0 and (row["leader"] != leaders[index] or row["flagged"])
     ]
-
-
-def _elected_in(rows: Sequence[dict[str, Any]], gaps: MetadataGaps) -> dict[int, int]:
-    """Returns for each leader epoch that began without an election the one in which its leader was elected."""
-    elected_in: dict[int, int] = {}
-    for index, (before, row) in enumerate(pairwise(rows), 1):
-        epoch = before["leader_epoch"]
-        stays = row["leader"] == before["leader"] >= 0 and not row["flagged"]
-        if stays and row["leader_epoch"] > epoch and not gaps.is_missing_before[index]:
-            elected_in[row["leader_epoch"]] = elected_in.get(epoch, epoch)
-    return elected_in
 
 
 def _joined_in(rows: Sequence[dict[str, Any]], gaps: MetadataGaps) -> dict[int, Joined]:

@@ -42,7 +42,8 @@ class Election:
         was_in_isr: Whether the elected replica was in the ISR before, or in the ELR, which has as much.
         may_have_more: Whether it may have what a leader before it lacked: it was in the ISR all the time since
             faults destroyed what that leader had.
-        until_ns: When the next leader epoch was committed; infinity if none was.
+        until_ns: When the first leader epoch was committed in which the replica does not lead by this election;
+            infinity if none was.
         log_end_offset: The elected replica's log end at that moment; None if logs were not recorded.
         reason: Why it is not lawful, or why that is undecided; empty otherwise.
         alone: What faults destroyed, or may have, on every replica that had to have it, as min ISR 1 allows.

@@ -22,6 +22,7 @@ A run without any state has no record with gaps. It has none at all, and nothing
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -175,6 +176,27 @@ class MetadataGaps:
         """Whether there may have been elections that are not recorded."""
         indices = range(len(self.is_missing_before))
         return bool(self._rows) and any(self.before(index) is not None for index in indices)
+
+    @cached_property
+    def elected_in(self) -> dict[int, int]:
+        """For each leader epoch that began without an election the one in which its leader was elected."""
+        elected_in: dict[int, int] = {}
+        for index, (before, row) in enumerate(pairwise(self._rows), 1):
+            epoch = before["leader_epoch"]
+            stays = row["leader"] == before["leader"] >= 0 and not row["flagged"]
+            if stays and row["leader_epoch"] > epoch and not self.is_missing_before[index]:
+                elected_in[row["leader_epoch"]] = elected_in.get(epoch, epoch)
+        return elected_in
+
+    def reign_ends_ns(self, index: int) -> int:
+        """Returns the same as `ends_ns` of all leader epochs in which a leader leads by the election of a row."""
+        epoch = self._rows[index]["leader_epoch"]
+        for later in range(index + 1, len(self._rows)):
+            other = self._rows[later]["leader_epoch"]
+            if self.elected_in.get(other, other) != epoch:
+                break
+            index = later
+        return self.ends_ns(index)
 
     def ends_ns(self, index: int) -> int:
         """Returns until when the leader epoch of a row certainly lasted, or when the next one began if known."""

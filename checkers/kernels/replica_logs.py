@@ -379,7 +379,7 @@ class ReplicaLogs:
         """Every time a leader's log became shorter although it led before and after, in order of time."""
         cuts = []
         for broker, rows in self._rows.items():
-            reigns = [self._elected_in.get(epoch, epoch) for epoch in rows.epoch.tolist()]
+            reigns = [self._reign(epoch) for epoch in rows.epoch.tolist()]
             found = rows.cuts(np.array(reigns, dtype=np.int64))
             cuts += [
                 SelfCut(
@@ -442,14 +442,22 @@ class ReplicaLogs:
         """Returns how many rows of a replica come before its leadership.
 
         Before it hears of its election, it may follow an older leader: cut its log for that one, and copy from it.
-        It may hear of a later epoch first, and then never leads in this one.
+        It may hear of a later epoch first, and then never leads in this one. If its process is down when it is
+        elected, it has what it comes back with, if it leads by this election then.
         """
         count = rows.until(election.at_ns)
         has_heard = rows.epoch[count:] >= election.epoch
         if not count or not self.has_all_changes or not has_heard.any():
             return count
         first = count + int(np.argmax(has_heard))
-        return count if rows.is_down[count - 1 : first].any() else first
+        if rows.is_down[count - 1]:
+            leads = rows.is_leader[first] and self._reign(int(rows.epoch[first])) == election.epoch
+            return first if leads else count
+        return count if rows.is_down[count:first].any() else first
+
+    def _reign(self, epoch: int) -> int:
+        """Returns the leader epoch in which the leader of an epoch was elected."""
+        return self._elected_in.get(epoch, epoch)
 
     def _lacks_later(self, election: Moment, first: int, records: Records) -> Bools:
         """Returns which records a replica did not have at the first look after its election.

@@ -142,3 +142,33 @@ def test_a_leader_that_is_elected_once_more_has_not_cut_its_log_in_between() -> 
         ],
     )
     assert judgements(verdict, "lost-acked-write") == {EXCUSED: 1}
+
+
+@pytest.mark.parametrize("epoch_when_back", [1, 2])
+@pytest.mark.parametrize(("end", "judgement"), [(1, FORBIDDEN), (2, EXCUSED)])
+def test_a_replica_that_is_elected_while_it_is_down_has_what_it_has_when_it_leads(
+    end: int, judgement: Judgement, epoch_when_back: int
+) -> None:
+    """Broker 1 is elected at 22 while it is down, and leads at 31, perhaps without op 1. Broker 3 never had op 1.
+
+    The ISR may become smaller at 24, which raises the leader epoch in releases before 3.6.
+    """
+    states = [state(0, 2, [1, 2], epoch=0), state(22, 1, [1, 2], epoch=1), *chooses_3(4)]
+    if epoch_when_back == 2:
+        states.insert(2, state(24, 1, [1], epoch=2))
+    else:
+        states[2:] = chooses_3(3)
+    verdict = judged(
+        [*FIRST_TWO, *final_read(10, 0)],
+        states,
+        replicas=[
+            *({**row, "broker": 2, "node": "b2"} for row in LEADER_OF_TWO),
+            replica(2, 1, 1),
+            replica(2, 3, 1),
+            replica(3, 1, 2),
+            *restarts(end, hw=2),
+            leads(31, 1, end, hw=end, epoch=epoch_when_back, cause="role"),
+            leads(61, 3, 1, hw=1, epoch=states[-1]["leader_epoch"], cause="role"),
+        ],
+    )
+    assert judgements(verdict, "lost-acked-write") == {judgement: 1}

@@ -333,6 +333,10 @@ class NaiveLogs:
         for moment in self.replicas[broker].moments[len(before) :] if before else ():
             if moment.row["leader_epoch"] >= leader_epoch:
                 ended = any(one.row["role"] == "offline" for one in (before[-1], *later))
+                epoch = moment.row["leader_epoch"] if moment.row["role"] == "leader" else None
+                leads = epoch is not None and self._reign(epoch) == leader_epoch
+                if before[-1].row["role"] == "offline":
+                    ended = not leads
                 return before if ended else [*before, *later]
             later.append(moment)
         return before

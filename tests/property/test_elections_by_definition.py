@@ -128,7 +128,7 @@ class NaiveElections:
                         epoch=row["leader_epoch"],
                         excuses=row["flagged"] and not missing,
                         was_in_isr=row["leader"] in eligible and not missing,
-                        until_ns=until_ns,
+                        until_ns=reign_ends_ns(states, index),
                         is_known=not missing,
                         after_ns=row["after_ns"],
                     )
@@ -377,6 +377,17 @@ def ends_ns(states: list[dict[str, Any]], index: int) -> int:
             is_missing = lacks_states_between(states, before, row)
             return int(before["at_ns"] + 1 if is_missing else row["at_ns"])
     return INF_NS
+
+
+def reign_ends_ns(states: list[dict[str, Any]], index: int) -> int:
+    """Returns the same for all epochs in which the leader leads by one election."""
+    epoch, reigns = states[index]["leader_epoch"], elected_in(states)
+    while index + 1 < len(states):
+        other = states[index + 1]["leader_epoch"]
+        if reigns.get(other, other) != epoch:
+            break
+        index += 1
+    return ends_ns(states, index)
 
 
 def _is_after(event: Event, lost: Claim, low: int) -> bool:
