@@ -51,8 +51,8 @@ show it.
 
 A controller may elect a member of the ISR that is down already, until its session ends. If the next epoch begins
 before the process is back, nobody led in this one, and the election neither lost nor kept anything; unless that
-epoch began without an election, so that the replica leads in it. Some systems report log ends a moment late, so that
-the last report of a process that died may lack its last records.
+epoch began without an election, so that the replica leads in it. Some systems report log ends a moment late, so
+that the last report of a process that died may lack its last records.
 
 An administrator may request an unclean election. The first election of the partition since then is the one that
 was requested (`elects_uncleanly` of the `faults` table). If it is flagged and no member of ISR or ELR was active,
@@ -70,7 +70,8 @@ had not lost data in its own term. A fault destroys nothing that is established 
 replica has that joins the ISR after it, or that is elected after it was injected. If a replica has the record,
 electing one without it breaks a promise. A fault that is being injected when a leader is elected may explain what
 that leader lacks, and what the next one does. Another member of the ISR may still have the record until it follows
-that leader. If it leads before, the record is back, and what it loses next is no longer excused.
+that leader. If it leads before, the record is back, and what it loses next is no longer excused. The same holds
+for a leader that leads on after a restart without what faults destroyed.
 
 A fault without effect explains nothing. If injecting it failed, it is not known whether it destroyed something, so
 what it would excuse is undecided. So is a flagged election that is unavoidable only if a fault ended a node whose
@@ -131,11 +132,12 @@ from checkers.kernels.metadata_gaps import (
     earliest_ns,
     effective_min_isr,
 )
-from checkers.kernels.replica_logs import Joined, Moment, ReplicaLogs
+from checkers.kernels.replica_logs import Joined, Moment, ReplicaLogs, SelfCut
 from checkers.kernels.replica_reports import Elected
 from checkers.kernels.unclean_elections import (
     NO_OBJECTION,
     NOT_RECORDED,
+    Alone,
     Destroyed,
     FlaggedElections,
     Objection,
@@ -242,6 +244,8 @@ class Elections:
                 earlier = rows[index - 1] if index else row
                 before = [*earlier["isr"], *earlier["elr"]]
             self.elections.append(self._election(row, before, objection, until_ns))
+        self._destroyed_before: dict[SelfCut, tuple[Alone, ...]] = {}
+        """What faults had destroyed when a leader led on whose log was cut, where they had destroyed anything."""
         if not elr_on:
             self.elections = self._with_destroyed(rows, begins, gaps, faults)
         leader = rows[-1]["leader"] if rows else -1
@@ -257,24 +261,38 @@ class Elections:
         gaps: MetadataGaps,
         faults: pa.Table,
     ) -> list[Election]:
-        """Returns the elections, with what faults had destroyed before each of them."""
+        """Returns the elections with what faults had destroyed before each of them; notes the same of cuts."""
         destroyed = Destroyed(rows, gaps, faults, self.logs.node_of)
         marked = []
+        # Without a restart the leader itself cut its log.
+        cuts = [cut for cut in self.logs.self_cuts if cut.has_restarted]
         led: dict[int, int] = {}
+        leader = -1
         with_more: set[int] = set()
         elected = dict(zip(begins, self.elections, strict=True))
         for index, row in enumerate(rows):
             election = elected.get(index)
+            until_ns = rows[index + 1]["at_ns"] if index + 1 < len(rows) else INF_NS
             if election is not None:
                 election = replace(election, may_have_more=election.leader in with_more)
                 if not election.is_flagged:
-                    alone = destroyed.before(index, led)
+                    led_ns = self.logs.led_after_restart_ns(
+                        election.leader, election.at_ns, election.leader_epoch
+                    )
+                    alone = destroyed.before(index, led, led_ns)
                     election = replace(election, alone=alone)
                     # The other members follow it later; until then they may have what it lacks.
                     with_more |= {*row["isr"]} - {election.leader} if alone else set()
                 marked.append(election)
                 if not self._is_without_effect(election):
-                    led[election.leader] = index
+                    leader = election.leader
+                    led[leader] = index
+            for cut in cuts:
+                if row["at_ns"] <= cut.at_ns < until_ns and leader == cut.broker:
+                    alone = destroyed.within(index, leader, led, cut.at_ns)
+                    if alone:
+                        self._destroyed_before[cut] = alone
+                        with_more |= {*row["isr"]} - {cut.broker}
             with_more &= {*row["isr"]}
         return marked
 
@@ -311,7 +329,7 @@ class Elections:
     @property
     def can_excuse(self) -> bool:
         """Whether there is any election that excuses what it lost, or that may."""
-        may_excuse = any(e.may_excuse_any for e in self.elections)
+        may_excuse = any(e.may_excuse_any for e in (*self.elections, *self.cuts))
         return bool(self._gaps) or may_excuse or self._compares_many_clocks
 
     def may_excuse_since(self, from_ns: I64, epochs: I64) -> Bools:
@@ -322,9 +340,9 @@ class Elections:
             epochs: The leader epoch of the response, -1 if it is not known. A leader that was deposed without
                 knowing it acknowledged what an election before had given up.
         """
-        excusing = [e for e in self.elections if e.may_excuse_any]
+        excusing = [e for e in (*self.elections, *self.cuts) if e.may_excuse_any]
         last_ns = max((e.at_ns for e in excusing), default=-INF_NS)
-        last_epoch = max((e.leader_epoch for e in excusing), default=-1)
+        last_epoch = max((e.leader_epoch - e.is_cut for e in excusing), default=-1)
         is_later: Bools = (from_ns <= last_ns + self._clock_error_ns) | (epochs < last_epoch)
         return is_later | bool(self._gaps)
 
@@ -539,19 +557,26 @@ class Elections:
             for election in self.elections[number : number + 1]:
                 if not (self._is_without_effect(election) or (not number and self._hides_creation)):
                     events.append((number, election))
-        for cut in self.logs.self_cuts:
-            if any(e.leader_epoch > cut.epoch and e.at_ns <= cut.at_ns for e in self.elections):
-                continue  # it was deposed: the log of the partition is another one
+        for cut in self.cuts:
             before = [event for event in events if _begins_ns(event[1]) <= cut.at_ns]
-            election = Election(
+            events.insert(len(before), (CUT, cut))
+        return tuple(events)
+
+    @cached_property
+    def cuts(self) -> tuple[Election, ...]:
+        """The leaders whose own logs were cut, unless they were deposed: the partition has another log then."""
+        return tuple(
+            Election(
                 at_ns=cut.at_ns,
                 leader=cut.broker,
                 leader_epoch=cut.epoch + 1,
                 is_flagged=False,
+                alone=self._destroyed_before.get(cut, ()),
                 cut_to=cut.end_offset,
             )
-            events.insert(len(before), (CUT, election))
-        return tuple(events)
+            for cut in self.logs.self_cuts
+            if not any(e.leader_epoch > cut.epoch and e.at_ns <= cut.at_ns for e in self.elections)
+        )
 
     def _is_without_effect(self, election: Election) -> bool:
         """Whether a member of the ISR was elected that was down until the next epoch began."""

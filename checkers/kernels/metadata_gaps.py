@@ -182,7 +182,7 @@ class MetadataGaps:
         """For each leader epoch that began without an election the one in which its leader was elected."""
         elected_in: dict[int, int] = {}
         for index, (before, row) in enumerate(pairwise(self._rows), 1):
-            epoch = before["leader_epoch"]
+            epoch = int(before["leader_epoch"])
             stays = row["leader"] == before["leader"] >= 0 and not row["flagged"]
             if stays and row["leader_epoch"] > epoch and not self.is_missing_before[index]:
                 elected_in[row["leader_epoch"]] = elected_in.get(epoch, epoch)

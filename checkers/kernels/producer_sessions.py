@@ -267,7 +267,7 @@ def _judged(
 ) -> list[CheckerFinding]:
     evidence = Evidence(operations)
     by_ns, last_ns = _in_the_log_by(found, history)
-    for election in elections.elections:
+    for election in (*elections.elections, *elections.cuts):
         explained = _explained(found, election, by_ns, last_ns, context.clock_error_ns)
         outcome = np.maximum(outcome, explained)
     rows = np.flatnonzero(outcome > UNEXCUSED)

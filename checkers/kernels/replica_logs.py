@@ -455,6 +455,17 @@ class ReplicaLogs:
             return first if leads else count
         return count if rows.is_down[count:first].any() else first
 
+    def led_after_restart_ns(self, broker: int, at_ns: int, epoch: int) -> int | None:
+        """Returns when a replica began to lead whose process was down when it was elected; None if it was not."""
+        rows = self._rows.get(broker)
+        count = 0 if rows is None else rows.until(at_ns)
+        if rows is None or not count or not rows.is_down[count - 1]:
+            return None
+        for row in (count + np.flatnonzero(rows.is_leader[count:])).tolist():
+            if self._reign(int(rows.epoch[row])) == epoch:
+                return int(rows.at_ns[row])
+        return None
+
     def _reign(self, epoch: int) -> int:
         """Returns the leader epoch in which the leader of an epoch was elected."""
         return self._elected_in.get(epoch, epoch)

@@ -86,17 +86,43 @@ class Destroyed:
         ]
         self._brokers = {broker for row in rows for broker in (row["leader"], *row["isr"])}
 
-    def before(self, election: int, led: Mapping[int, int]) -> tuple[Alone, ...]:
+    def before(
+        self, election: int, led: Mapping[int, int], led_ns: int | None = None
+    ) -> tuple[Alone, ...]:
         """Returns which records were only on replicas whose data was destroyed before an election.
 
         Args:
             election: The row that begins with it.
             led: For each broker that was elected before, the row that begins with its last election. If the broker
                 lacked a record then, that election lost it; so what was destroyed before explains no later loss.
+            led_ns: When the elected replica began to lead, if its process was down when it was elected.
         """
+        early_ns, late_ns = (
+            self._began_ns(election, is_early=each) if led_ns is None else led_ns
+            for each in (True, False)
+        )
+        return self._alone(self._rows[election]["leader"], election, led, early_ns, late_ns)
+
+    def within(
+        self, index: int, leader: int, led: Mapping[int, int], led_ns: int
+    ) -> tuple[Alone, ...]:
+        """Returns the same before a leader led on that was not elected again.
+
+        Args:
+            index: The row that was in force then.
+            leader: The leader.
+            led: As above, this leader's own election included.
+            led_ns: When it led on.
+        """
+        return self._alone(leader, index + 1, led, led_ns, led_ns)
+
+    def _alone(
+        self, leader: int, count: int, led: Mapping[int, int], early_ns: int, late_ns: int
+    ) -> tuple[Alone, ...]:
+        """Returns the same before a moment, which was between two times, for as many rows as come before it."""
         certain, possible = (
-            self._spans(election, self._over_ns(election, led, is_lenient=each), is_lenient=each)
-            for each in (False, True)
+            self._spans(leader, count, self._over_ns(by_ns, led, is_lenient=each), is_lenient=each)
+            for each, by_ns in ((False, early_ns), (True, late_ns))
         )
         return (
             *(Alone(since_ns=ns, perhaps_since_ns=ns, until_ns=until) for ns, until in certain),
@@ -108,16 +134,15 @@ class Destroyed:
         )
 
     def _over_ns(
-        self, election: int, led: Mapping[int, int], *, is_lenient: bool
+        self, by_ns: int, led: Mapping[int, int], *, is_lenient: bool
     ) -> dict[int, int]:
         """Returns when the last fault was over that destroyed data of a broker, for each broker with such a fault.
 
         Args:
-            election: The row that begins with the election. Faults that began later do not count.
+            by_ns: Faults that began later do not count.
             led: As above.
             is_lenient: Whether a fault counts if it may have had an effect, or may have been in time.
         """
-        by_ns = self._began_ns(election, is_early=not is_lenient)
         over_ns = {}
         for broker in self._brokers:
             since_ns = -INF_NS
@@ -133,12 +158,13 @@ class Destroyed:
         return over_ns
 
     def _spans(
-        self, election: int, over_ns: Mapping[int, int], *, is_lenient: bool
+        self, leader: int, count: int, over_ns: Mapping[int, int], *, is_lenient: bool
     ) -> list[tuple[int, int]]:
         """Returns when the records were established that faults destroyed wherever they had to be.
 
         Args:
-            election: The row that begins with the election before which that was.
+            leader: Who leads without them in the end.
+            count: How many rows were before that.
             over_ns: When the last fault was over that destroyed data of a broker.
             is_lenient: Whether a moment counts if it may be one of them: states that were read late may have begun
                 earlier, states may be missing, and a leader may not have heard yet that min ISR was raised.
@@ -146,10 +172,9 @@ class Destroyed:
         Returns:
             The first and the last moment of each span, from the last span to the first.
         """
-        leader = self._rows[election]["leader"]
         spans: list[tuple[int, int]] = []
         next_ns = last_ns = INF_NS
-        for index in range(election - 1, -1, -1) if leader in over_ns else ():
+        for index in range(count - 1, -1, -1) if leader in over_ns else ():
             isr = self._rows[index]["isr"]
             began_ns = self._began_ns(index, is_early=is_lenient)
             if over_ns.keys() >= {*isr} and self._may_commit_alone(index, is_lenient=is_lenient):

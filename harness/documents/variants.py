@@ -142,10 +142,12 @@ was, the old leader could not have committed them.
 
 The first election that chose a replica without the record decides, unless a replica that has it is elected later.
 A leader that cuts its own log is never excused, even if a replica has another record of the same epoch at that
-offset afterwards.
+offset afterwards. A leader that restarts, and leads on without another election, lost what it has no longer: that
+is as bad as an election that is not flagged.
 
 With ELR off and a min ISR of 1, a record may be on one broker only. Its loss is excused, too, if faults destroyed
 it on every broker that was in the ISR since the record was established, because no other broker had to have it.
+A leader that led on after a restart may have lost it as well as one that was elected.
 In V1 and V6 another broker was in the ISR then, so they stay losses. A fault destroys nothing that is established
 after it is over, and one without effect destroys nothing. If its injection failed, what it would excuse is
 undecided.

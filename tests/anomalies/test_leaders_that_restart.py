@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from checkers.kernels.compose import judge_run
+from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement
-from tests.anomalies.runs import Call, append, final_read, leads, replica, state
+from tests.anomalies.runs import Call, append, fault, final_read, leads, replica, run, state
 from tests.anomalies.runs_with_elections import (
     EXCUSED,
     FIRST_TWO,
@@ -171,4 +173,73 @@ def test_a_replica_that_is_elected_while_it_is_down_has_what_it_has_when_it_lead
             leads(61, 3, 1, hw=1, epoch=states[-1]["leader_epoch"], cause="role"),
         ],
     )
+    assert judgements(verdict, "lost-acked-write") == {judgement: 1}
+
+
+# --- what faults destroyed on all members of the ISR, where one may commit alone ---
+
+
+def judgement_alone(isr: list[int], faults: list[Row], *, min_isr: int = 1) -> Judgement:
+    """Broker 1 leads on at 31 without op 1, in the leader epoch that it led before its process was down."""
+    logs = [
+        *LEADER_OF_TWO,
+        replica(2, 2, 1),
+        *restarts(1, hw=2),
+        leads(31, 1, 1, hw=1, epoch=0, cause="role"),
+    ]
+    states = [state(0, 1, isr, epoch=0, min_isr=min_isr)]
+    tables = run([*FIRST_TWO, *final_read(10, 0)], states=states, replicas=logs, faults=faults)
+    verdict = judge_run(tables, RunContext(elr_on=False))
+    (loss,) = [a for a in verdict.anomalies if a.id == "lost-acked-write"]
+    return loss.judgement
+
+
+def test_a_leader_that_leads_on_may_lack_what_a_fault_destroyed_on_it_alone() -> None:
+    power = fault(19, "power", ["b1"], healed=22)
+    assert judgement_alone([1], [power]) == EXCUSED
+    assert judgement_alone([1], [power], min_isr=2) == FORBIDDEN
+    assert judgement_alone([1, 2], [power]) == FORBIDDEN
+    assert judgement_alone([1], [fault(19, "kill", ["b1"], healed=22)]) == FORBIDDEN
+    assert judgement_alone([1], [fault(32, "power", ["b1"], healed=35)]) == FORBIDDEN
+
+
+def test_a_leader_that_cuts_its_log_without_a_restart_is_not_excused_by_a_fault() -> None:
+    verdict = judge_run(
+        run(
+            [*FIRST_TWO, *final_read(10, 0)],
+            states=[state(0, 1, [1], epoch=0, min_isr=1)],
+            replicas=[*LEADER_OF_TWO, leads(31, 1, 1, hw=1, epoch=0, cause="truncate")],
+            faults=[fault(19, "power", ["b1"], healed=22)],
+        ),
+        RunContext(elr_on=False),
+    )
+    assert judgements(verdict, "lost-acked-write") == {FORBIDDEN: 1}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "fault_at", "judgement"),
+    [
+        (["b1", "b2"], 19, EXCUSED),
+        (["b1", "b2"], 24, EXCUSED),
+        (["b1", "b2"], 32, FORBIDDEN),
+        (["b1"], 19, FORBIDDEN),
+    ],
+)
+def test_a_replica_that_is_elected_while_it_is_down_may_lack_what_faults_destroyed_before_it_leads(
+    nodes: list[str], fault_at: int, judgement: Judgement
+) -> None:
+    """Broker 1 is elected at 22 while it is down, and leads in that epoch at 31 without op 1."""
+    ours = {"min_isr": 1, "replicas": [1, 2]}
+    logs = [
+        *({**row, "broker": 2, "node": "b2"} for row in LEADER_OF_TWO),
+        replica(2, 1, 1),
+        replica(3, 1, 2),
+        *restarts(1, hw=2),
+        leads(31, 1, 1, hw=1, epoch=1, cause="role"),
+        replica(33, 2, 1, hw=1, epoch=1, cause="truncate"),
+    ]
+    states = [state(0, 2, [1, 2], epoch=0, **ours), state(22, 1, [1], epoch=1, **ours)]
+    faults = [fault(fault_at, "power", nodes, healed=fault_at + 1)]
+    tables = run([*FIRST_TWO, *final_read(10, 0)], states=states, replicas=logs, faults=faults)
+    verdict = judge_run(tables, RunContext(elr_on=False))
     assert judgements(verdict, "lost-acked-write") == {judgement: 1}
