@@ -10,7 +10,8 @@
   final reads returned, without the records that `checkers.compaction` adds.
 
 A lawful flagged election of the partition may lose records that were delivered and committed. A skipped record is
-excused if a member received another record at its offset and that one was lost so.
+excused if a member received another record at its offset, that one was lost so, and the same member sent a commit
+above the offset, whatever became of it. If it sent none, the next member has to begin at or below the offset.
 
 Commits and assignments are records too, of the partition of the offsets topic whose leader coordinates the group.
 A regression is excused if a lawful flagged election of that partition may have lost the commit, and a second owner
@@ -36,7 +37,7 @@ from checkers.kernels.coordinators import Coordinator
 from checkers.kernels.evidence import Evidence
 from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED
 from checkers.kernels.group_commits import NEVER, GroupJudge, Register, Report, register_of
-from checkers.kernels.history import I8, I64, INF_NS, Bools, is_word
+from checkers.kernels.history import I8, I64, INF_NS, Bools, is_word, lookup
 from checkers.kernels.judging import RECORDS_LISTED_MAX, judged_finding
 from checkers.kernels.log_checkers import LOG_TABLES, elections_of, reader_of
 from checkers.kernels.partition_tables import records_returned
@@ -74,7 +75,8 @@ class GroupFacts:
 
     Attributes:
         group: Its name.
-        members: Process numbers of its members.
+        members: Process numbers of its members, ascending.
+        last_sent: The largest offset that each of them committed, whatever became of the commit; -1 for none.
         committed: The largest offset whose commit was acknowledged, or that the coordinator reported; -1 for none.
         regressions: Reports of the coordinator that contradict a proof, in the order in which they were seen.
         unsent: Reports of offsets that no member had sent a commit of, in that order.
@@ -85,6 +87,7 @@ class GroupFacts:
 
     group: str
     members: I64
+    last_sent: I64
     committed: int
     regressions: tuple[Report, ...]
     unsent: tuple[Report, ...]
@@ -139,10 +142,15 @@ def _facts(group: str, events: pa.Table) -> GroupFacts:
     is_acked = is_word(kind, "commit-acknowledged")
     # What the coordinator reports is committed, whether or not the commit was acknowledged.
     is_proof = is_acked | (is_word(kind, "committed-seen") & (offset >= 0))
+    members, place = np.unique(events.column("process").to_numpy(), return_inverse=True)
+    last_sent = np.full(len(members), -1, dtype=np.int64)
+    is_commit = is_acked | is_word(kind, "commit-sent")
+    np.maximum.at(last_sent, place[is_commit], offset[is_commit])
     register, reports = register_of(events)
     return GroupFacts(
         group=group,
-        members=np.unique(events.column("process").to_numpy()),
+        members=members,
+        last_sent=last_sent,
         committed=int(offset[is_proof].max(initial=-1)),
         regressions=tuple(each for each in reports if len(register.contradicted_by(each))),
         unsent=tuple(
@@ -201,6 +209,18 @@ def member_polls(operations: pa.Table, members: I64) -> I64:
     is_member: Bools = np.isin(operations.column("process").to_numpy(), members)
     ops: I64 = np.sort(operations.column("op_index").to_numpy()[is_member])
     return ops
+
+
+def committed_beyond(facts: GroupFacts, operations: pa.Table, records_read: pa.Table) -> pa.Table:
+    """Returns the records that members received and then committed: the same member sent a larger offset."""
+    process = operations.column("process").to_numpy()
+    rows = np.flatnonzero(np.isin(process, facts.members))
+    ops, first = np.unique(operations.column("op_index").to_numpy()[rows], return_index=True)
+    member = np.searchsorted(facts.members, process[rows[first]])
+    # What no member received is below no commit.
+    limit = np.append(facts.last_sent[member], -1)
+    at = lookup(ops)(records_read.column("op_index").to_numpy())
+    return records_read.filter(pa.array(records_read.column("offset").to_numpy() < limit[at]))
 
 
 def records_of(records_read: pa.Table, ops: I64, *, log_start_offset: int = 0) -> Records:
@@ -265,7 +285,10 @@ class ConsumerGroupChecker:
             if facts.unsent:
                 findings.append(_unsent(facts, context))
             if len(skipped.offset):
-                outcome = _of_skipped(skipped, delivered, tables, context)
+                passed = records_of(
+                    committed_beyond(facts, operations, records_read), polls, log_start_offset=start
+                )
+                outcome = _of_skipped(skipped, passed, tables, context)
                 findings += _skipped(facts, skipped, outcome, Evidence(operations), context)
         return CheckerReport(findings=tuple(findings), coverage=dict(coverage))
 
@@ -316,13 +339,13 @@ def _double_ownership(
 
 
 def _of_skipped(
-    skipped: Records, delivered: Records, tables: Mapping[str, pa.Table], context: RunContext
+    skipped: Records, passed: Records, tables: Mapping[str, pa.Table], context: RunContext
 ) -> I8:
-    """Returns what elections did to what members received at the offset of each skipped record."""
-    rows = np.flatnonzero(np.isin(delivered.offset, skipped.offset))
+    """Returns what elections did to what members received and passed at the offset of each skipped record."""
+    rows = np.flatnonzero(np.isin(passed.offset, skipped.offset))
     outcome = np.full(len(skipped.offset), UNEXCUSED, dtype=np.int8)
     if len(rows):
-        lost = delivered.take(rows)
+        lost = passed.take(rows)
         claims = reader_of(tables, context).claims(
             lost.op, lost.offset, lost.value, last_shown=True
         )

@@ -132,6 +132,39 @@ def test_another_record_at_the_same_offset_does_not_count_as_delivered() -> None
     assert anomaly.judgement == Judgement.EXCUSED
 
 
+@pytest.mark.parametrize("is_acknowledged", [False, True])
+@pytest.mark.parametrize(
+    ("committed", "judgement"), [(1, Judgement.FORBIDDEN), (2, Judgement.EXCUSED)]
+)
+def test_only_a_member_that_sends_a_commit_above_a_lost_record_takes_the_group_past_it(
+    committed: int, judgement: Judgement, is_acknowledged: bool
+) -> None:
+    """A flagged election loses what member 70 received at offset 1; member 71 begins at 2, and commits 3."""
+    group = Group()
+    group.note("commit-sent", committed)
+    if is_acknowledged:
+        group.note("commit-acknowledged", committed)
+    group.member = 71
+    group.note("assigned", committed)
+    group.commit(3)
+    deliveries = (delivery(30, (0, 0), (1, 99)), delivery(31, (2, 2), process=71))
+    (anomaly,) = found(judged(group, *deliveries, flagged=True))
+    assert (anomaly.details["offsets"], anomaly.judgement) == ([1], judgement)
+
+
+def test_the_commit_above_a_lost_record_may_be_one_of_its_second_delivery() -> None:
+    """Member 71 receives the record after member 70 did, and it commits more than its offset."""
+    group = Group()
+    group.commit(1)
+    group.member = 71
+    group.commit(3)
+    lost, more = ((0, 0), (1, 99)), ((1, 99), (2, 2))
+    for ops in ((30, 31), (31, 30)):
+        deliveries = (delivery(ops[0], *lost), delivery(ops[1], *more, process=71))
+        (anomaly,) = found(judged(group, *deliveries, flagged=True))
+        assert (anomaly.count, anomaly.judgement) == (1, Judgement.EXCUSED)
+
+
 def test_reads_by_a_process_outside_the_group_are_not_deliveries_to_the_group() -> None:
     group = Group()
     group.commit(1)
