@@ -12,6 +12,9 @@
 A lawful flagged election of the partition may lose records that were delivered and committed. A skipped record is
 excused if a member received another record at its offset, that one was lost so, and the same member sent a commit
 above the offset, whatever became of it. If it sent none, the next member has to begin at or below the offset.
+A log with missing offsets may have had nothing there. So there a lost record above the offset counts too, unless
+the skipped record was established before the loss, and it is undecided if that one may have been in the log that
+the member read.
 
 Commits and assignments are records too, of the partition of the offsets topic whose leader coordinates the group.
 A regression is excused if a lawful flagged election of that partition may have lost the commit, and a second owner
@@ -39,7 +42,7 @@ from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED
 from checkers.kernels.group_commits import NEVER, GroupJudge, Register, Report, register_of
 from checkers.kernels.history import I8, I64, INF_NS, Bools, is_word, lookup
 from checkers.kernels.judging import RECORDS_LISTED_MAX, judged_finding
-from checkers.kernels.log_checkers import LOG_TABLES, elections_of, reader_of
+from checkers.kernels.log_checkers import LOG_TABLES, elections_of, log_of, reader_of
 from checkers.kernels.partition_tables import records_returned
 from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.run_context import RunContext
@@ -289,6 +292,11 @@ class ConsumerGroupChecker:
                     committed_beyond(facts, operations, records_read), polls, log_start_offset=start
                 )
                 outcome = _of_skipped(skipped, passed, tables, context)
+                if context.sparse_offsets:
+                    # What the cleaner removed counts as read, so that it is not lost.
+                    stayed = records_of(records_read, final_ops, log_start_offset=start)
+                    above = _of_passed(skipped, passed.without(stayed), tables, context)
+                    outcome = np.maximum(outcome, above)
                 findings += _skipped(facts, skipped, outcome, Evidence(operations), context)
         return CheckerReport(findings=tuple(findings), coverage=dict(coverage))
 
@@ -354,6 +362,44 @@ def _of_skipped(
         at = np.searchsorted(skipped.offset, lost.offset)
         np.maximum.at(outcome, at, fates.outcome)
         outcome = outcome[np.searchsorted(skipped.offset, skipped.offset)]
+    return outcome
+
+
+def _of_passed(
+    skipped: Records, gone: Records, tables: Mapping[str, pa.Table], context: RunContext
+) -> I8:
+    """Returns what elections did to records above each skipped one, before that one was established.
+
+    Of the records above it the one counts that a member received first: if the log that the group read without the
+    skipped record was cut below that one, everything that was read above it until then is gone.
+
+    Args:
+        skipped: The skipped records.
+        gone: Records that members received and passed, and that final reads do not return.
+        tables: Those of the checker.
+        context: What the run declares about itself.
+    """
+    outcome = np.full(len(skipped.offset), UNEXCUSED, dtype=np.int8)
+    above = np.searchsorted(gone.offset, skipped.offset, side="right")
+    rows = np.flatnonzero(above < len(gone.offset))
+    if not len(rows):
+        return outcome
+    is_first = gone.op == np.minimum.accumulate(gone.op[::-1])[::-1]
+    received = gone.take(np.flatnonzero(is_first))
+    received = received.take(np.searchsorted(received.offset, skipped.offset[rows], side="right"))
+    skipped = skipped.take(rows)
+    reader, history = reader_of(tables, context), log_of(tables, context).history
+    earlier, later = (
+        reader.claims(each.op, each.offset, each.value) for each in (received, skipped)
+    )
+    lost = elections_of(tables, context).fates(earlier, later, reader.written).outcome
+    # The skipped record was not in the log that the member read, because it was sent later, or because epochs do
+    # not go down in one log.
+    is_elsewhere = earlier.high_epoch < later.low_epoch
+    received_ns = np.append(history.poll_res, INF_NS)[lookup(history.poll_op)(received.op)]
+    sent_ns = np.append(history.append_inv, -INF_NS)[history.append_at(skipped.value)]
+    is_elsewhere |= sent_ns > received_ns + context.clock_error_ns
+    outcome[rows] = np.where(is_elsewhere, lost, np.minimum(lost, UNDECIDED))
     return outcome
 
 

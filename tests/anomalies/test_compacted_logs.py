@@ -656,6 +656,27 @@ def test_a_member_may_pass_over_what_the_cleaner_removed() -> None:
     assert (verdict.validity, ids(verdict)) == (Validity.INVALID, {"group-skipped-record"})
 
 
+@pytest.mark.parametrize(
+    ("flagged", "judgement"), [(True, Judgement.EXCUSED), (False, Judgement.FORBIDDEN)]
+)
+def test_a_member_may_pass_what_the_cleaner_removed_from_a_log_that_was_lost(
+    flagged: bool, judgement: Judgement
+) -> None:
+    """Op 2 had replaced op 1 when the member read; an election loses both, and ops 3 and 4 get their offsets."""
+    calls = [append(op, op, at=1 + 2 * op) for op in range(3)]
+    calls += [delivery(30, (0, 0), (2, 2)), append(3, 1, at=400), append(4, 2, at=410)]
+    group = Group()
+    group.commit(3)
+    states = [state(2, 1, [1, 2], epoch=0), state(300, 2, [2], epoch=1, flagged=flagged)]
+    calls.append(final(80, 900, (0, 0), (1, 3), (2, 4)))
+    keys = {0: "a", 1: "x", 2: "x", 3: "y", 4: "z"}
+    tables = {**run(calls, states=states, group_events=group.rows), **keyed(calls, keys)}
+    checkers = (*LOG_CHECKERS, "consumer-group")
+    verdict = judge_with_final_reads(tables, replace(CONTEXT, checkers=checkers))
+    (anomaly,) = [each for each in verdict.anomalies if each.id == "group-skipped-record"]
+    assert (anomaly.count, anomaly.judgement) == (2, judgement)
+
+
 # --- with questions about offsets ---
 
 

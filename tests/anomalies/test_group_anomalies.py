@@ -1,6 +1,7 @@
 """What a consumer group promises, judged from its events and from what its members read."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -163,6 +164,65 @@ def test_the_commit_above_a_lost_record_may_be_one_of_its_second_delivery() -> N
         deliveries = (delivery(ops[0], *lost), delivery(ops[1], *more, process=71))
         (anomaly,) = found(judged(group, *deliveries, flagged=True))
         assert (anomaly.count, anomaly.judgement) == (1, Judgement.EXCUSED)
+
+
+def of_sparse_log(*later: Call, sparse: bool = True, flagged: bool = True) -> list[Judgement]:
+    """Judges a group of which a member receives offset 0, and 2, which is lost; nothing was at offset 1.
+
+    Args:
+        later: What else clients append; the final reads return it at offset 1.
+        sparse: Whether offsets may be missing.
+        flagged: Whether the election that loses offset 2 is flagged.
+    """
+    group = Group()
+    group.commit(3)
+    calls = [APPENDS[0], replace(APPENDS[2], op=9, offset=2), delivery(30, (0, 0), (2, 9)), *later]
+    calls += final_read(80, 0, *(call.op for call in later))
+    states = [state(2, 1, [1, 2, 3], epoch=0), state(300, 2, [2], epoch=1, flagged=flagged)]
+    context = replace(CONTEXT, sparse_offsets=sparse)
+    tables = run(calls, states=states, group_events=group.rows)
+    return [anomaly.judgement for anomaly in found(judge_run(tables, context))]
+
+
+def test_in_a_sparse_log_a_member_passes_offsets_that_a_later_log_fills() -> None:
+    """A flagged election at 300 loses what it received; then op 1 is written at the offset that was empty."""
+    later = append(1, 1, at=400)
+    assert of_sparse_log(later) == [Judgement.EXCUSED]
+    assert of_sparse_log(later, flagged=False) == [Judgement.FORBIDDEN]
+    assert of_sparse_log(later, sparse=False) == [Judgement.FORBIDDEN]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "judgement"),
+    [
+        (append(1, 1, at=10), Judgement.FORBIDDEN),
+        # It may have been written before the member read, or after the election.
+        (replace(append(1, 1, at=10), res=None, outcome="info"), Judgement.UNDECIDED),
+        (replace(append(1, 1, at=10), res=400), Judgement.UNDECIDED),
+    ],
+)
+def test_in_a_sparse_log_a_lost_record_does_not_excuse_a_skip_below_it(
+    earlier: Call, judgement: Judgement
+) -> None:
+    """The record at offset 1 was there, or may have been, when the member received offset 2 after it."""
+    assert of_sparse_log(earlier) == [judgement]
+
+
+def test_the_epochs_of_records_show_that_a_skipped_one_was_in_a_later_log() -> None:
+    unknown = replace(append(1, 1, at=10), res=None, outcome="info")
+    stamped = [state(2, 1, [1, 2, 3], epoch=0), state(300, 2, [2], epoch=1, flagged=True)]
+    judgements = []
+    for epoch in (0, 1):
+        group = Group()
+        group.commit(3)
+        calls = [APPENDS[0], replace(APPENDS[2], op=9, offset=2), unknown]
+        calls += [replace(delivery(30, (0, 0), (2, 9)), stamps=(0, 0))]
+        poll, *rest = final_read(80, 0, 1)
+        calls += [replace(poll, stamps=(0, epoch)), *rest]
+        tables = run(calls, states=stamped, group_events=group.rows)
+        (anomaly,) = found(judge_run(tables, replace(CONTEXT, sparse_offsets=True)))
+        judgements.append(anomaly.judgement)
+    assert judgements == [Judgement.UNDECIDED, Judgement.EXCUSED]
 
 
 def test_reads_by_a_process_outside_the_group_are_not_deliveries_to_the_group() -> None:
