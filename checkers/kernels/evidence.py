@@ -138,7 +138,7 @@ _SENTENCES = {
         " offset {other}"
     ),
     "out-of-sequence": (
-        "op {first} is at offset {offset}; op {second}, which the same producer session sent next, is at offset"
+        "op {first} is at offset {offset}; op {second}, which the same producer session sent later, is at offset"
         " {other}"
     ),
     "producer-gap": (

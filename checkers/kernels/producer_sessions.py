@@ -3,7 +3,9 @@
 A leader accepts a batch of an idempotent producer only if its sequence number follows that of the batch before
 it. So the records of one session (one producer id and epoch, one partition) are in the log in the order in which
 they were sent, whatever became of their responses (`out-of-sequence`), and a record that is in the log proves that
-everything sent before it was appended as well (`producer-gap`), whether it was acknowledged or only read.
+everything sent before it was appended as well (`producer-gap`), whether it was acknowledged or only read. Each
+record is compared with the next one of its session, and with the next one that the final reads returned too: what
+was lost between them may excuse the order of its neighbours, but not theirs.
 
 A run whose producers are idempotent names the checker `idempotent-producer`. It states that each of its processes
 is one session: one producer id and epoch, sequence numbers in the order of invocation, `fail` only for records
@@ -48,6 +50,7 @@ import pyarrow.compute as pc
 
 from checkers.anomalies import ANOMALIES
 from checkers.expectations import Case, judge
+from checkers.kernels.columns import find_pairs
 from checkers.kernels.elections import Elections
 from checkers.kernels.evidence import Evidence, sentence
 from checkers.kernels.excuses import Excuses
@@ -77,7 +80,7 @@ ACKS_ALL = -1
 
 
 def check_session_order(history: PartitionHistory, facts: Facts) -> Finding:
-    """Finds records whose place is not above that of the record that their session sent before them.
+    """Finds records whose place is not above that of a record that their session sent before them.
 
     Returns:
         `out-of-sequence`; records of unknown outcome count where a read revealed their place.
@@ -89,19 +92,42 @@ def check_session_order(history: PartitionHistory, facts: Facts) -> Finding:
     order = np.lexsort((offset, appends, process_codes(history.append_process[appends])))
     appends, offset = appends[order], offset[order]
     process = history.append_process[appends]
-    # One record at two places is a duplicate; its own name is enough.
-    other = appends[1:] != appends[:-1]
-    rows = np.flatnonzero((process[1:] == process[:-1]) & other & (offset[1:] <= offset[:-1]))
-    earlier, later = appends[rows], appends[rows + 1]
+
+    def not_ascending(rows: I64) -> tuple[I64, I64]:
+        earlier, later = rows[:-1], rows[1:]
+        # One record at two places is a duplicate; its own name is enough.
+        is_bad = (process[later] == process[earlier]) & (appends[later] != appends[earlier])
+        is_bad &= offset[later] <= offset[earlier]
+        return earlier[is_bad], later[is_bad]
+
+    first, second = not_ascending(np.arange(len(appends)))
+    if len(first):
+        stayed = np.flatnonzero(_are_final(history, appends, offset))
+        before, after = not_ascending(stayed)
+        is_new = after - before > 1
+        first, second = (
+            np.append(rows, more[is_new]) for rows, more in ((first, before), (second, after))
+        )
+    earlier, later = appends[first], appends[second]
     return finding(
         "out-of-sequence",
         history.append_op[earlier],
         second=history.append_op[later],
-        offset=offset[rows],
-        other=offset[rows + 1],
+        offset=offset[first],
+        other=offset[second],
         since_ns=history.append_inv[earlier],
         gap_ns=history.append_inv[later] - history.append_inv[earlier],
     )
+
+
+def _are_final(history: PartitionHistory, appends: I64, offsets: I64) -> Bools:
+    """Returns which records final reads returned at these offsets."""
+    rows = records_of_final_polls(history)
+    append, offset = history.record_append[rows], history.record_offset[rows]
+    if not len(rows):
+        return np.zeros(len(appends), dtype=np.bool_)
+    order = np.lexsort((offset, append))
+    return find_pairs(append[order], offset[order], appends, offsets)[1]
 
 
 def check_gaps(

@@ -80,7 +80,7 @@ def test_records_in_flight_together_keep_the_order_of_sending() -> None:
         1,
     )
     assert (
-        "op 0 is at offset 1; op 1, which the same producer session sent next, is at offset 0"
+        "op 0 is at offset 1; op 1, which the same producer session sent later, is at offset 0"
         in (anomaly.sentence)
     )
     assert not found([*IN_FLIGHT, *final_read(80, 1, 0)], RunContext()), "without idempotence"
@@ -141,6 +141,22 @@ def test_a_leader_whose_log_has_nothing_of_the_session_accepts_a_later_record() 
     assert [(a.id, a.judgement) for a in verdict.anomalies] == [
         ("producer-gap", Judgement.UNDECIDED)
     ]
+
+
+@pytest.mark.parametrize(
+    ("at_1", "judgements"),
+    [(0, [Judgement.FORBIDDEN, Judgement.EXCUSED]), (9, [Judgement.EXCUSED])],
+)
+def test_a_record_that_was_lost_does_not_hide_the_order_of_those_around_it(
+    at_1: int, judgements: list[Judgement]
+) -> None:
+    """Op 1 is at offset 2 until a flagged election at 300. Then op 2 gets offset 0, and op 0 is at 1, or lost."""
+    states = [state(-9, 1, [1], epoch=0), state(300, 2, [2], epoch=1, flagged=True)]
+    calls = [sent(0, 1, 1, until=9), sent(1, 2, 2, until=9), sent(2, 3, 0, until=400)]
+    other = Call(op=9, kind="append", process=8, inv=310, res=None, outcome="info")
+    anomalies = found([*calls, other, *final_read(80, 2, at_1)], UNCLEAN, states=states)
+    order = [(a.judgement, a.count) for a in anomalies if a.id == "out-of-sequence"]
+    assert order == [(judgement, 1) for judgement in judgements]
 
 
 @pytest.mark.parametrize("is_elected", [False, True])

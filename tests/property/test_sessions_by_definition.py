@@ -27,13 +27,17 @@ class Sessions:
     def out_of_sequence(self) -> Iterator[Instance]:
         places = [(op, call.offset) for op, call in self.known.acked.items()]
         places += list(self.known.revealed)
+        final_polls = [poll for poll in self.known.polls if poll.final]
+        stayed = {(value, offset) for poll in final_polls for offset, value in poll.records}
         for process in {call.process for call in self.appends.values()}:
             own = [
                 (op, offset)
                 for op, offset in places
                 if op in self.appends and self.appends[op].process == process and offset is not None
             ]
-            for (op, offset), (later, later_offset) in pairwise(sorted(own)):
+            left = [place for place in own if place in stayed]
+            pairs = {*pairwise(sorted(own)), *pairwise(sorted(left))}
+            for (op, offset), (later, later_offset) in pairs:
                 if op != later and later_offset <= offset:
                     yield Instance(
                         id="out-of-sequence",
