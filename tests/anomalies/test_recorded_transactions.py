@@ -190,6 +190,35 @@ def test_read_uncommitted_must_not_return_what_nobody_sent() -> None:
     assert verdict.validity is Validity.INVALID
 
 
+@pytest.mark.parametrize(
+    ("commits", "is_there", "expected"),
+    [
+        (True, True, {}),
+        (True, False, {"lost-acked-write": Judgement.FORBIDDEN}),
+        (False, False, {}),
+        (False, True, {"G1a": Judgement.FORBIDDEN}),
+    ],
+)
+def test_what_a_processor_with_read_uncommitted_sends_is_judged_like_all_that_is_sent(
+    commits: bool, is_there: bool, expected: dict[str, Judgement]
+) -> None:
+    events = Events()
+    one = producer(events, 1)
+    value = events.send(one, 0, A, 0)
+    events.commit(one)
+    events.initialised(2, "processor")
+    number = events.begin(2, transactional_id="processor", group="g", isolation="read_uncommitted")
+    events.poll(number, 0, A, [(0, value)])
+    output = events.send(number, 1, B, 0)
+    events.note(number, "offset", A, number=2, offset=1)
+    if commits:
+        events.commit(number)
+    else:
+        events.abort(number)
+    events.closing(a=[(0, value)], b=[(0, output)] if is_there else [])
+    assert judgements(events.verdict()) == expected
+
+
 @pytest.mark.parametrize("in_one_poll", [True, False])
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_only_read_committed_passes_over_records_of_aborted_transactions(

@@ -3,7 +3,8 @@
 Consumers of both isolation levels may read beside each other. What those with `read_committed` received, together
 with all transactions of producers and the closing reads, is judged by Kafka's promise for that level. What those
 with `read_uncommitted` received is judged beside the same transactions by the promise for theirs, which allows
-records of aborted and of open transactions. A kind of anomaly that both judgements find is reported once.
+records of aborted and of open transactions. A transaction that polls with `read_uncommitted` and sends records
+counts in the first judgement with what it sent. A kind of anomaly that both judgements find is reported once.
 
 An unclean election removes records, committed positions and the states of transactions. No table shows which of
 them, so what may follow from one is undecided if there was any; only what nobody ever wrote stays forbidden. The
@@ -118,8 +119,14 @@ def _judged(
     complete = context.final_phase_complete
     committed = [one for one in recorded if not one.is_uncommitted_read]
     of_committed = as_transactions(committed, has_final_reads=complete)
-    report = judged(of_committed, KAFKA_READ_COMMITTED)
     uncommitted = [one for one in recorded if one.is_uncommitted_read]
+    readers = as_transactions(uncommitted, has_final_reads=False)
+    sent = [
+        without_polls(transaction)
+        for one, transaction in zip(uncommitted, readers, strict=True)
+        if one.sends
+    ]
+    report = judged([*of_committed, *sent], KAFKA_READ_COMMITTED)
     if not uncommitted:
         return report
     writers = [
@@ -128,7 +135,6 @@ def _judged(
         if one.is_write
     ]
     closing = [transaction for transaction in of_committed if transaction.is_final]
-    readers = as_transactions(uncommitted, has_final_reads=False)
     other = judged([*writers, *closing, *readers], KAFKA_READ_UNCOMMITTED)
     known = {finding.id for finding in report.findings}
     more = tuple(finding for finding in other.findings if finding.id not in known)
