@@ -182,7 +182,8 @@ MATRIX: tuple[Row, ...] = (
             "a lawful flagged election may have lost what members received or what the group's coordinator had"
             " written, or a coordinator that did not know yet that it was replaced may have answered, or one that"
             " was just elected may have reported what was not committed yet, or the group was forgotten while it"
-            " had no members and no commits; what is recorded does not show whether that was so"
+            " had no members and no commits, or a leader may have removed, in a compacted topic, what the next one"
+            " still had; what is recorded does not show whether that was so"
         ),
     ),
     Row(

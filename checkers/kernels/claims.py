@@ -289,7 +289,7 @@ class ClaimReader:
         known_offset, known_value = self._by_offset
         writer, append = self._history.append_at(known_value), self._history.append_at(values)
         # What is not known to be an append has no key, and nothing replaces it.
-        keys = np.append(self._keys, -1)
+        keys = np.append(self.keys, -1)
         last = np.full(keys.max() + 2, ABSENT)
         np.maximum.at(last, keys[writer], known_offset)
         last[-1] = ABSENT
@@ -297,7 +297,7 @@ class ClaimReader:
         return later
 
     @cached_property
-    def _keys(self) -> I64:
+    def keys(self) -> I64:
         """A number for the key of each append, -1 if it has none."""
         columns = by_op_index(self._operations)
         codes = text_column(columns, "key").combine_chunks().dictionary_encode().indices.to_numpy()
@@ -311,7 +311,7 @@ class ClaimReader:
     @cached_property
     def _is_replaceable(self) -> Bools:
         """Whether another append of its key may be behind each append, as far as times show it."""
-        history, keys = self._history, self._keys
+        history, keys = self._history, self.keys
         # One that failed wrote nothing, and one that ended before another began cannot be behind it.
         end_ns = np.where(history.append_status == FAIL, -INF_NS, history.append_res)
         order = np.lexsort((end_ns, keys))

@@ -16,6 +16,11 @@ A log with missing offsets may have had nothing there. So there a lost record ab
 the skipped record was established before the loss, and it is undecided if that one may have been in the log that
 the member read.
 
+Each replica of a compacted topic is cleaned in its own time. So a member may pass over a record that its leader
+had removed, although the next leader has it, and records do not always show which polls went past it. So a skipped
+record is undecided if another one of its key may have been behind it when the first commit above it was sent, and
+a leader was elected after that one had been sent.
+
 Commits and assignments are records too, of the partition of the offsets topic whose leader coordinates the group.
 A regression is excused if a lawful flagged election of that partition may have lost the commit, and a second owner
 if one may have lost the generation, so that the coordinator counted it again (`coordinators.py`). It is undecided
@@ -40,7 +45,7 @@ from checkers.kernels.coordinators import Coordinator
 from checkers.kernels.evidence import Evidence
 from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED
 from checkers.kernels.group_commits import NEVER, GroupJudge, Register, Report, register_of
-from checkers.kernels.history import I8, I64, INF_NS, Bools, is_word, lookup
+from checkers.kernels.history import FAIL, I8, I64, INF_NS, Bools, is_word, lookup
 from checkers.kernels.judging import RECORDS_LISTED_MAX, judged_finding
 from checkers.kernels.log_checkers import LOG_TABLES, elections_of, log_of, reader_of
 from checkers.kernels.partition_tables import records_returned
@@ -297,6 +302,9 @@ class ConsumerGroupChecker:
                     stayed = records_of(records_read, final_ops, log_start_offset=start)
                     above = _of_passed(skipped, passed.without(stayed), tables, context)
                     outcome = np.maximum(outcome, above)
+                if context.compacted:
+                    is_unsure = _may_be_removed(facts, skipped, tables, context)
+                    outcome[is_unsure & (outcome == UNEXCUSED)] = UNDECIDED
                 findings += _skipped(facts, skipped, outcome, Evidence(operations), context)
         return CheckerReport(findings=tuple(findings), coverage=dict(coverage))
 
@@ -401,6 +409,34 @@ def _of_passed(
     is_elsewhere |= sent_ns > received_ns + context.clock_error_ns
     outcome[rows] = np.where(is_elsewhere, lost, np.minimum(lost, UNDECIDED))
     return outcome
+
+
+def _may_be_removed(
+    facts: GroupFacts, skipped: Records, tables: Mapping[str, pa.Table], context: RunContext
+) -> Bools:
+    """Returns which records a leader may have removed before members passed them, and a later leader not."""
+    found = np.zeros(len(skipped.offset), dtype=np.bool_)
+    elections = elections_of(tables, context).elections
+    elected_ns = max((each.at_ns for each in elections), default=-INF_NS) + context.clock_error_ns
+    history, keys = log_of(tables, context).history, reader_of(tables, context).keys
+    by_key = np.argsort(keys, kind="stable")
+    sorted_keys = keys[by_key]
+    appends = history.append_at(skipped.value)
+    for row in np.flatnonzero(appends >= 0).tolist():
+        append = appends[row]
+        # Records without a key are not removed.
+        if keys[append] < 0:
+            continue
+        low, end = (np.searchsorted(sorted_keys, keys[append], side) for side in ("left", "right"))
+        others = by_key[low:end]
+        # One that ended before this one began cannot be behind it.
+        may_follow = (others != append) & (history.append_status[others] != FAIL)
+        since_ns = history.append_inv[append] - context.clock_error_ns
+        may_follow &= history.append_res[others] >= since_ns
+        first_ns = int(history.append_inv[others[may_follow]].min(initial=INF_NS))
+        passed_ns = facts.register.passed_ns(int(skipped.offset[row])) + context.clock_error_ns
+        found[row] = first_ns <= min(passed_ns, elected_ns)
+    return found
 
 
 def _regressed(

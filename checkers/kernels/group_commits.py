@@ -190,6 +190,13 @@ class Register:
         """Whether a member sent a commit of an offset before an event."""
         return len(self._commits_of(offset, before)[0]) > 0
 
+    def passed_ns(self, offset: int) -> int:
+        """Returns when the first commit above an offset was sent, infinity if none is recorded."""
+        commits = self.commits.take(np.flatnonzero(self.commits.offset > offset))
+        # The response to a commit whose request was not recorded came later.
+        first = np.where(commits.sent == BEFORE_ALL, commits.acked, commits.sent)
+        return self.time_of(int(first.min(initial=NEVER)))
+
     def proofs_before(self, index: int) -> int:
         """Returns how many proofs ended before an event."""
         return int(np.searchsorted(self.proofs.end, index))

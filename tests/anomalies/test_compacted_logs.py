@@ -657,6 +657,37 @@ def test_a_member_may_pass_over_what_the_cleaner_removed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("elected_at", "replaced_at", "key", "judgement"),
+    [
+        (300, 7, "c", Judgement.UNDECIDED),
+        (7, 7, "c", Judgement.UNDECIDED),
+        (6, 7, "c", Judgement.FORBIDDEN),  # before there was a later record
+        (300, 10, "c", Judgement.UNDECIDED),
+        (300, 11, "c", Judgement.FORBIDDEN),  # the commit had been sent before
+        (300, 7, "d", Judgement.FORBIDDEN),
+        (300, 7, "", Judgement.FORBIDDEN),
+    ],
+)
+def test_the_next_leader_may_have_a_record_that_its_predecessor_had_removed(
+    elected_at: int, replaced_at: int, key: str, judgement: Judgement
+) -> None:
+    """Op 3 replaced op 2, so a member went from offset 2 to 3; the leader of the final reads still has op 2."""
+    calls = [append(op, op, at=1 + 2 * op) for op in range(3)] + [append(3, 3, at=replaced_at)]
+    # How the member got to offset 3 is not recorded.
+    polls = [delivery(30, (0, 0), (1, 1)), replace(delivery(31, (3, 3)), position=-1)]
+    calls += [*polls, final(80, 900, (0, 0), (1, 1), (2, 2), (3, 3), end=4)]
+    group = Group()
+    group.commit(4)
+    states = [state(-2, 1, [1, 2], epoch=0), state(elected_at, 2, [2], epoch=1)]
+    keys = {0: "a", 1: "b", 2: key and "c", 3: key}
+    tables = {**run(calls, states=states, group_events=group.rows), **keyed(calls, keys)}
+    checkers = (*LOG_CHECKERS, "consumer-group")
+    verdict = judge_with_final_reads(tables, replace(CONTEXT, checkers=checkers))
+    (anomaly,) = [each for each in verdict.anomalies if each.id == "group-skipped-record"]
+    assert (anomaly.details["offsets"], anomaly.judgement) == ([2], judgement)
+
+
+@pytest.mark.parametrize(
     ("flagged", "judgement"), [(True, Judgement.EXCUSED), (False, Judgement.FORBIDDEN)]
 )
 def test_a_member_may_pass_what_the_cleaner_removed_from_a_log_that_was_lost(
