@@ -52,6 +52,7 @@ def valid_history(micro_operations: int, seed: int = 1) -> Transactions:
         invoked_ns=invoked,
         completed_ns=moment + rng.integers(1, CONCURRENT * 1000, count),
         commit_invoked_ns=invoked,
+        ended_event=np.full(count, ABSENT),
         session=process,
         group=np.full(count, ABSENT),
         is_final=np.zeros(count, dtype=np.bool_),

@@ -77,6 +77,7 @@ def _shuffled(t: Transactions, rng: random.Random) -> Transactions:
                 "invoked_ns",
                 "completed_ns",
                 "commit_invoked_ns",
+                "ended_event",
                 "session",
                 "group",
                 "is_final",

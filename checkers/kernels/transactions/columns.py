@@ -43,6 +43,9 @@ class Transactions:
         process: The logically single-threaded client that ran it.
         invoked_ns, completed_ns: When it began and ended; `INF_NS` if it never ended.
         commit_invoked_ns: When its commit was requested; `invoked_ns` if that was not recorded.
+        ended_event: Number of the event that ended it, if its id is the number of the event that began it and all
+            events are numbered in the order in which they happened. ABSENT without such numbers, or if it never
+            ended.
         session: The consumer that polled, usually the process. Its position is forgotten when partitions are
             assigned anew, so a new assignment begins a new session. ABSENT if partitions were assigned anew while
             the transaction ran; the order of its polls is then not checked.
@@ -72,6 +75,7 @@ class Transactions:
     invoked_ns: I64
     completed_ns: I64
     commit_invoked_ns: I64
+    ended_event: I64
     session: I64
     group: I64
     is_final: Bools
@@ -156,6 +160,7 @@ class Transaction:
         process: None if it is the only transaction of its process; the id then stands for the process.
         completed_ns: None if it never completed.
         commit_invoked_ns: None if it was not recorded.
+        ended_event: None without numbers of events, or if it never ended.
         session: None for the process itself.
         group: None for none.
     """
@@ -167,6 +172,7 @@ class Transaction:
     completed_ns: int | None = None
     outcome: str = "committed"
     commit_invoked_ns: int | None = None
+    ended_event: int | None = None
     session: int | None = None
     group: int | None = None
     is_final: bool = False
@@ -208,6 +214,7 @@ def transactions_of(history: Iterable[Transaction]) -> Transactions:
             commit_invoked_ns=_ints(
                 t.invoked_ns if t.commit_invoked_ns is None else t.commit_invoked_ns for t in rows
             ),
+            ended_event=_ints(ABSENT if t.ended_event is None else t.ended_event for t in rows),
             session=_ints(_process(t) if t.session is None else t.session for t in rows),
             group=_ints(ABSENT if t.group is None else t.group for t in rows),
             is_final=np.array([t.is_final for t in rows], dtype=np.bool_),
@@ -256,6 +263,7 @@ def normalised(transactions: Transactions) -> Transactions:
         invoked_ns=t.invoked_ns[order],
         completed_ns=t.completed_ns[order],
         commit_invoked_ns=t.commit_invoked_ns[order],
+        ended_event=t.ended_event[order],
         session=t.session[order],
         group=t.group[order],
         is_final=t.is_final[order],
@@ -272,7 +280,10 @@ def normalised(transactions: Transactions) -> Transactions:
 
 
 def _validate(t: Transactions) -> None:
-    for name in ("process", "invoked_ns", "completed_ns", "commit_invoked_ns", "session", "group"):
+    for name in (
+        *("process", "invoked_ns", "completed_ns", "commit_invoked_ns"),
+        *("ended_event", "session", "group"),
+    ):
         _require(len(getattr(t, name)) == t.count, f"{name} has not one row per transaction")
     _require(len(t.is_final) == len(t.outcome) == t.count, "not one outcome per transaction")
     ops = len(t.op_transaction)

@@ -112,6 +112,7 @@ def _transaction(one: Recorded, group: int, *, has_final_reads: bool) -> Transac
         invoked_ns=begin["at_ns"],
         completed_ns=None if one.end is None else one.end["at_ns"],
         commit_invoked_ns=None if one.asked is None else one.asked["at_ns"],
+        ended_event=None if one.end is None else one.end["event_index"],
         outcome=one.outcome,
         group=group if begin["group"] else None,
         is_final=bool(begin["final"]) and not one.is_write and has_final_reads,

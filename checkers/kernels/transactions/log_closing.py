@@ -2,7 +2,9 @@
 
 The closing reads (`is_final`) begin when no transaction is open any more, and read every partition from its first
 record to its end. A record that they did not return is gone, wherever it was. Without closing reads nothing of
-that is known, and the verdict is unknown.
+that is known, and the verdict is unknown. It is unknown too if they lack a committed record of a transaction that
+may have ended after they began. Numbers of events show the order exactly. Times show it only if they differ by
+more than the clock error.
 """
 
 from collections.abc import Iterable
@@ -10,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from checkers.kernels.history import I64, INF_NS, Bools
+from checkers.kernels.history import ABSENT, I64, INF_NS, Bools
 from checkers.kernels.ranks import rank_of
 from checkers.kernels.transactions.columns import ABORTED, COMMITTED, OFFSETS, UNKNOWN
 from checkers.kernels.transactions.found import Found, Words
@@ -30,7 +32,7 @@ MAY_BE_REPEATED = (
 def closing_anomalies(
     h: LogHistory, words: Words, clock_error_ns: int
 ) -> tuple[list[Found], tuple[str, ...]]:
-    """Returns lost records and torn transactions, and a reason if there was nothing to find them with."""
+    """Returns lost records and torn transactions, and a reason if they cannot be found or may be incomplete."""
     t, w = h.t, h.writes
     is_closing = t.is_final & (t.outcome == COMMITTED)
     may_exist = (h.is_node | (t.outcome == UNKNOWN))[w.transaction]
@@ -41,14 +43,14 @@ def closing_anomalies(
     is_seen = _seen(h, is_closing)
     seen_count = np.bincount(w.transaction[is_seen], minlength=t.count)
     is_partly_seen = seen_count[w.transaction] > 0
-    missing = ~is_seen & _could_see(h, is_closing, clock_error_ns)
-    torn = missing & is_partly_seen & may_exist
-    lost = missing & ~is_partly_seen & h.is_node[w.transaction]
+    missing = ~is_seen & may_exist & (is_partly_seen | h.is_node[w.transaction])
+    could_see = _could_see(h, is_closing, clock_error_ns)
     found = [
-        _torn(h, words, np.flatnonzero(torn), is_seen),
-        _lost(h, words, np.flatnonzero(lost)),
+        _torn(h, words, np.flatnonzero(missing & could_see & is_partly_seen), is_seen),
+        _lost(h, words, np.flatnonzero(missing & could_see & ~is_partly_seen)),
     ]
-    return [item for item in found if item is not None], ()
+    reasons = _may_have_ended_later(h, words, np.flatnonzero(missing & ~could_see))
+    return [item for item in found if item is not None], reasons
 
 
 def _seen(h: LogHistory, is_closing: Bools) -> Bools:
@@ -75,10 +77,15 @@ def _did_not_commit(h: LogHistory, clock_error_ns: int) -> Bools:
 def _could_see(h: LogHistory, is_closing: Bools, clock_error_ns: int) -> Bools:
     """Returns which sends belong to transactions that had ended when the first closing read began."""
     t = h.t
-    begin_ns = int(t.invoked_ns[is_closing].min()) - clock_error_ns
-    has_ended = t.completed_ns <= begin_ns
+    if (t.ended_event[is_closing] != ABSENT).all():
+        first = int(t.id[is_closing].min())
+        has_begun = t.id < first
+        has_ended = (t.ended_event != ABSENT) & (t.ended_event < first)
+    else:
+        begin_ns = int(t.invoked_ns[is_closing].min()) - clock_error_ns
+        has_begun, has_ended = t.invoked_ns <= begin_ns, t.completed_ns <= begin_ns
     # A transaction whose client never learned its end had ended too, because none was open any more.
-    has_ended |= (t.outcome == UNKNOWN) & (t.completed_ns >= INF_NS) & (t.invoked_ns <= begin_ns)
+    has_ended |= (t.outcome == UNKNOWN) & (t.completed_ns >= INF_NS) & has_begun
     sends: Bools = (has_ended & ~is_closing)[h.writes.transaction]
     return sends
 
@@ -114,6 +121,19 @@ def _lost(h: LogHistory, words: Words, rows: I64) -> Found | None:
             f" {words.key(int(w.key[missing]))}, and the closing reads returned nothing of that transaction"
         ),
         transactions=(sender,),
+    )
+
+
+def _may_have_ended_later(h: LogHistory, words: Words, rows: I64) -> tuple[str, ...]:
+    """Returns why it is not known whether sends are lost that the closing reads lack and need not have seen."""
+    if not len(rows):
+        return ()
+    w, missing = h.writes, int(rows[0])
+    name = words.name(int(w.transaction[missing]))
+    return (
+        f"{name} sent {words.value(int(w.value[missing]))} to {words.key(int(w.key[missing]))}, and the closing"
+        f" reads did not return it; it is not known whether it is lost, because {name} may have ended after they"
+        " began",
     )
 
 

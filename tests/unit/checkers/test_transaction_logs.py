@@ -5,7 +5,13 @@ from typing import Any
 import pytest
 
 from checkers.kernels.history import OFFSET_MAX
-from checkers.kernels.transactions.columns import CommitOffset, MicroOperation, Transaction
+from checkers.kernels.transactions.check import check_log_transactions
+from checkers.kernels.transactions.columns import (
+    CommitOffset,
+    MicroOperation,
+    Transaction,
+    transactions_of,
+)
 from harness.contracts.checker import CheckerFinding
 from tests.anomalies.test_transaction_anomalies import CLOSING, check_logs, found, got, send, txn
 
@@ -109,6 +115,35 @@ def test_a_transaction_without_an_end_is_torn_if_it_began_before_the_closing_rea
         id=1, ops=(send("a", 0, 1), send("b", 0, 1)), invoked_ns=begin, outcome="unknown"
     )
     assert has("torn-transaction", open_one, txn(2, got(("a", 0, 1)), **CLOSING)) == is_torn
+
+
+@pytest.mark.parametrize(("ended", "is_lost"), [(199, True), (200, True), (201, False)])
+@pytest.mark.parametrize("error_ns", [0, 50])
+def test_without_numbers_of_events_times_show_which_transactions_the_closing_reads_had_to_return(
+    ended: int, is_lost: bool, error_ns: int
+) -> None:
+    history = (
+        txn(1, send("a", 0, 1), at=(0, ended - error_ns)),
+        txn(2, got(), **CLOSING),
+    )
+    report = check_log_transactions(transactions_of(history), clock_error_ns=error_ns)
+    assert [one.id for one in report.findings] == ["lost-acked-write"] * is_lost
+    has_reason = any("T1 may have ended after they began" in one for one in report.unknown_reasons)
+    assert has_reason != is_lost
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_an_open_transaction_need_not_be_in_the_closing_reads(is_read: bool) -> None:
+    """Nothing shows that the transaction that began after them committed, unless another one received a record."""
+    history = [
+        Transaction(id=1, ops=(send("a", 0, 1),), invoked_ns=250, outcome="unknown"),
+        txn(2, got(), **CLOSING),
+    ]
+    if is_read:
+        history.append(txn(3, got(("a", 0, 1)), at=(300, 400)))
+    report = check_log_transactions(transactions_of(history))
+    assert not report.findings
+    assert any("T1 may have ended" in one for one in report.unknown_reasons) == is_read
 
 
 # --- inputs of groups ---

@@ -23,7 +23,7 @@ from tests.unit.checkers.small_transactions import ONE, READER
 
 OF_TRANSACTIONS = (
     *("id", "process", "invoked_ns", "completed_ns", "commit_invoked_ns"),
-    *("session", "group", "is_final", "outcome"),
+    *("ended_event", "session", "group", "is_final", "outcome"),
 )
 
 
