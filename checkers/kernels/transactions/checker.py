@@ -9,6 +9,8 @@ counts in the first judgement with what it sent. A kind of anomaly that both jud
 An unclean election removes records, committed positions and the states of transactions. No table shows which of
 them, so what may follow from one is undecided if there was any; only what nobody ever wrote stays forbidden. The
 same holds if a fault destroyed data of a replica and one replica of some topic may commit alone (min ISR 1).
+Where records were removed from a log, by retention or by the cleaner, only what a missing record explains is
+undecided.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,6 +52,18 @@ NO_ORDER = (
 )
 NEVER_LOST = frozenset({"phantom-value", "impossible-offset", "future-read"})
 """What no lost data explains."""
+NEVER_REMOVED = NEVER_LOST | {
+    *("G1a", "aborted-record-visible", "precommitted-read", "zombie-commit"),
+    *("circular-reads", "circular-reads-process", "circular-reads-realtime"),
+    *("divergent-value", "order-inversion", "int-nonmonotonic-send"),
+    *("int-nonmonotonic-poll", "session-nonmonotonic-poll", "input-processed-twice"),
+}
+"""What the removal of records from a log, by retention or by the cleaner, does not explain.
+
+Removal shows no record that was hidden, gives no offset to another record, and moves positions only forward.
+`duplicate` is not among them: with its records, a log may lose what it knows of a producer, and then accepts
+a record again that was sent twice (KIP-360).
+"""
 MAY_BE_LOST = (
     "an unclean election, or a fault that destroyed the only copy, may have removed records, positions or markers"
     " of transactions, and it is not known which"
@@ -90,10 +104,10 @@ class TransactionsChecker:
             found = (*found, *_received_early(recorded))
         findings = (*found, *_taken_over(events, recorded), *([stuck] if stuck else ()))
         if _may_have_lost(tables, context):
-            findings = tuple(_undecided(one, MAY_BE_LOST) for one in findings)
+            findings = tuple(_undecided(one, MAY_BE_LOST, NEVER_LOST) for one in findings)
         elif context.log_start_offset or context.compacted:
             reason = MAY_BE_CLEANED if context.compacted else MAY_BE_REMOVED
-            findings = tuple(_undecided(one, reason) for one in findings)
+            findings = tuple(_undecided(one, reason, NEVER_REMOVED) for one in findings)
         if PROGRESS.name not in context.checkers:
             # No lost or removed record keeps a partition from being served.
             findings = (*findings, *stuck_partitions(tables, context))
@@ -307,8 +321,9 @@ def _may_have_lost(tables: Mapping[str, pa.Table], context: RunContext) -> bool:
     return may_lack_records(tables, shown, after_destroyed_data=least == 1)
 
 
-def _undecided(finding: CheckerFinding, rule: str) -> CheckerFinding:
-    if finding.judgement != Judgement.FORBIDDEN or finding.id in NEVER_LOST:
+def _undecided(finding: CheckerFinding, rule: str, never: frozenset[str]) -> CheckerFinding:
+    """Returns a forbidden finding as undecided, for the reason `rule`, unless it is one of `never`."""
+    if finding.judgement != Judgement.FORBIDDEN or finding.id in never:
         return finding
     return replace(finding, judgement=Judgement.UNDECIDED, rule=rule)
 
