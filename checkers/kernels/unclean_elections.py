@@ -133,9 +133,7 @@ class Destroyed:
             ),
         )
 
-    def _over_ns(
-        self, by_ns: int, led: Mapping[int, int], *, is_lenient: bool
-    ) -> dict[int, int]:
+    def _over_ns(self, by_ns: int, led: Mapping[int, int], *, is_lenient: bool) -> dict[int, int]:
         """Returns when the last fault was over that destroyed data of a broker, for each broker with such a fault.
 
         Args:

@@ -47,20 +47,25 @@ def test_stamps_show_which_epoch_wrote_at_which_offset() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error_ns", "flagged", "fault_name", "expected"),
+    ("error_ns", "min_isr", "flagged", "fault_name", "expected"),
     [
-        (0, False, "", False),
-        (1, False, "", False),
-        (0, False, "power", False),
-        (1, False, "power", True),
-        (1, False, "pause", False),
-        (0, True, "", True),
+        (0, 1, False, "", False),
+        (1, 1, False, "", False),
+        (0, 1, False, "power", False),
+        (1, 1, False, "power", True),
+        (1, 2, False, "power", False),
+        (1, 1, False, "pause", False),
+        (0, 2, True, "", True),
     ],
 )
 def test_where_clocks_differ_a_fault_that_may_have_destroyed_data_can_excuse(
-    error_ns: int, flagged: bool, fault_name: str, expected: bool
+    error_ns: int, min_isr: int, flagged: bool, fault_name: str, expected: bool
 ) -> None:
-    states = [state(0, 1, [1, 2], epoch=0), state(50, 2, [2], epoch=1, flagged=flagged)]
+    """Only if one replica may have committed alone."""
+    states = [
+        state(0, 1, [1, 2], epoch=0, min_isr=2),
+        state(50, 2, [2], epoch=1, flagged=flagged, min_isr=min_isr),
+    ]
     faults = [fault(60, fault_name, ["b3"])] if fault_name else []
     found = elections_of(states, faults=faults, clock_error_ns=error_ns)
     assert found.can_excuse == expected
