@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.campaigns.effects import CampaignEffects
-from harness.campaigns.files import CORPUS_FOLDER, RUNS_FOLDER, SHRUNK_PREFIX
+from harness.campaigns.files import RUNS_FOLDER, SHRUNK_PREFIX
 from harness.campaigns.night_summary import JobSummary, NightSummary, Rate
 from harness.campaigns.night_tables import job_row
 from harness.campaigns.nights import job_path
-from harness.campaigns.requests import run_command
+from harness.campaigns.requests import mutant_command, run_command
 from harness.campaigns.triage import (
     KNOWN,
     NEW,
@@ -235,8 +235,7 @@ def _unknown_command(effects: CampaignEffects, experiment: Path) -> str:
     """Returns what repeats the first run that is unknown for a reason of its own; empty if none is."""
     if effects.unknown_seed is None:
         return ""
-    seed, experiment = effects.unknown_seed, experiment.resolve()
+    experiment = experiment.resolve()
     if "file" in effects.unknown_search:
-        seed = effects.unknown_search["root_seed"]
-        experiment = experiment.parent / CORPUS_FOLDER / effects.unknown_search["file"]
-    return run_command(experiment, seed)
+        return mutant_command(experiment.parent, effects.unknown_search)
+    return run_command(experiment, effects.unknown_seed)

@@ -19,14 +19,14 @@ from typing import Any
 from harness.campaigns.compare import Workers
 from harness.campaigns.crew import Crew, Request, Row, night_crew
 from harness.campaigns.engine import Engine, Meter, duration_text
-from harness.campaigns.files import CORPUS_FOLDER, JOBS_FILE, ROWS_FILE, RUNS_FOLDER, SHRUNK_PREFIX
+from harness.campaigns.files import JOBS_FILE, ROWS_FILE, RUNS_FOLDER, SHRUNK_PREFIX
 from harness.campaigns.guided.night import GuidedJobs
 from harness.campaigns.kept_runs import is_failing, remove_all_but, stored_run
 from harness.campaigns.nightly_plan import PlannedJob
 from harness.campaigns.nights import Night, job_path, planned_runs, runs_in_order
 from harness.campaigns.real_runs import hang_limit_s
 from harness.campaigns.repeats import Repeats
-from harness.campaigns.requests import run_command
+from harness.campaigns.requests import mutant_command, run_command
 from harness.campaigns.row_log import RowLog, whole_rows
 from harness.campaigns.totals import ArmTotals, Attention
 from harness.contracts.progress import ProgressDisplay
@@ -449,8 +449,8 @@ def night_result(night: Night, directory: Path) -> dict[str, Any]:
         totals[row["arm"]].add(row)
         attention.add(row)
         if "file" in row.get("search", {}):
-            path = directory.resolve() / CORPUS_FOLDER / row["search"]["file"]
-            mutants[(row["arm"], row["seed"])] = run_command(path, row["search"]["root_seed"])
+            command = mutant_command(directory.resolve(), row["search"])
+            mutants[(row["arm"], row["seed"])] = command
         replayed += bool(row["replayed"])
         repeats += row.get("repeat", 0) > 0
         if row["replayed"] not in ("", SAME) and len(alarms) < ALARMS_MAX:
@@ -461,8 +461,8 @@ def night_result(night: Night, directory: Path) -> dict[str, Any]:
     }
     failing = attention.to_json()
     for item in failing:
-        command = mutants.get((item["arm"], item["seed"]))
-        item["command"] = command or run_command(files[item["arm"]], item["seed"])
+        repeated = mutants.get((item["arm"], item["seed"]))
+        item["command"] = repeated or run_command(files[item["arm"]], item["seed"])
         stored = stored_run(directory, item)
         item["run"] = "" if stored is None else stored.relative_to(directory).as_posix()
         has_report = stored is not None and RunFiles(stored).report.is_file()

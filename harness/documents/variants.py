@@ -149,8 +149,9 @@ With ELR off and a min ISR of 1, a record may be on one broker only. Its loss is
 it on every broker that was in the ISR since the record was established, because no other broker had to have it.
 A leader that led on after a restart may have lost it as well as one that was elected.
 In V1 and V6 another broker was in the ISR then, so they stay losses. A fault destroys nothing that is established
-after it is over, and one without effect destroys nothing. If its injection failed, what it would excuse is
-undecided.
+after it is over, and one without effect destroys nothing. A broker that joins the ISR after its fault was over has
+the record again, unless the leader itself had lost data since its election, which is undecided. If the injection
+of a fault failed, what it would excuse is undecided.
 
 Most other anomalies are conflicts of two records: at one offset, or in the wrong order. A conflict is excused if
 one of the two was lost excusably before the other one was established. The values of an offset are compared in the
@@ -168,17 +169,22 @@ logs show that the new leader lacked the record.
 A flagged election is checked in turn, so that a broken system cannot hide behind it. Take the last moment before
 the election at which the committed ISR had min ISR members. Between that moment and the election at least min ISR
 brokers of the partition must have left ISR and ELR because they registered without proof of a clean shutdown, and
-the harness must have killed each of them, cut its power or damaged its disk. Otherwise the election was not
-justified. If the evidence does not show that such a fault took effect, it is undecided. Every later change of the
+the harness must have killed each of them, cut its power or damaged its disk. Nobody may be left in ISR and ELR,
+and the elected broker must be the last-known leader. Otherwise the election was not justified. If the evidence
+does not show that such a fault took effect, it is undecided. Every later change of the
 ISR keeps the former members of ISR and ELR except the unclean ones (ELR-2, ELR-4), and a flagged election needs
 both to be empty: this is why the bound holds. This is so with ELR on and unclean elections off. With both off,
-no flagged election is justified; with unclean elections on, one is unless a member of ISR or ELR was unfenced and
-not in controlled shutdown. That is undecided if a disk fault may have taken the member's log offline.
+no flagged election is justified; with unclean elections on, every one is, apart from the next rule.
+
+Kafka tries the members of ISR and ELR first, also if an unclean election is allowed or requested. So no flagged
+election is justified while a member was unfenced and not in controlled shutdown. That is undecided if disk faults
+may have taken the logs of all such members offline.
 
 Where states are read from a controller, as with Apache Kafka, a state may be read late, for example after a
 fail-over of the controllers. It was committed at some moment between `after_ns` and `at_ns` of its row. If that
-decides whether an election was before a record which shows that another one is gone, whether a coordinator had
-been replaced when it responded, or whether a fault hit a replica while it was alone, it is undecided.
+decides whether an election was before the lost record was established or read, or before a record which shows that
+another one is gone, whether a coordinator had been replaced when it responded, or whether a fault hit a replica
+while it was alone, it is undecided.
 
 What is not recorded is not known. Where states of the partition are missing, an election among them may have lost
 the record lawfully or not, and a flagged election after them may have been justified or not: that is undecided.
@@ -188,9 +194,9 @@ recorded when it was elected, all logs of the partition count as looked at now a
 copied or clients saw more than the leader of an epoch reported, or an epoch in which nobody reported that it led.
 A producer that names an epoch which the leader had left already shows none: its metadata were old.
 
-Administrators may give up this protection. The unclean election that one requested is justified, and so is a
-flagged election after one allowed unclean elections, or changed min ISR, replicas or a feature level since that
-moment.
+Administrators may give up this protection. Unless a member of ISR or ELR was active, the unclean election that one
+requested is justified, and so is a flagged election after one allowed unclean elections, or changed min ISR,
+replicas or a feature level since that moment.
 """
 
 

@@ -187,7 +187,7 @@ def test_a_change_since_the_isr_was_full_may_have_erased_the_elr(
 def test_a_member_of_the_isr_that_is_active_is_elected_before_any_other_replica(
     fault_row: dict[str, Any], change: str, judgement: Judgement
 ) -> None:
-    """An unclean election tries ISR and ELR first, whoever requests or allows it."""
+    """An unclean election tries ISR and ELR first, also if it was requested or allowed."""
     brokers = [broker(30, 1, change)]
     assert loss(judged([fault_row], [*LEADERLESS, UNCLEAN], brokers=brokers)) == {judgement}
 

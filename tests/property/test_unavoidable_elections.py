@@ -126,7 +126,7 @@ def is_last_known(states: list[Row], at: int, brokers: list[Row]) -> bool:
 
 
 def is_allowed(states: list[Row], at: int, brokers: list[Row], faults: list[Row]) -> int:
-    """Whether no member of ISR and ELR was active, which would be elected whoever allows an unclean election."""
+    """Whether no member of ISR and ELR was active: it would be elected, even if unclean elections are allowed."""
     moment_ns = states[at]["at_ns"]
     active = []
     for member in {*states[at - 1]["isr"], *states[at - 1]["elr"]} & {*states[at]["replicas"]}:

@@ -329,7 +329,7 @@ def test_an_administrator_may_have_emptied_the_elr_until_the_election(
         ("reconfigures", True, True),  # the ELR may have been erased
     ],
 )
-def test_whoever_allows_an_unclean_election_an_active_member_comes_first(
+def test_an_active_member_comes_first_also_if_an_unclean_election_is_allowed(
     column: str, elr: bool, is_lawful: bool
 ) -> None:
     first = IN_ISR[0] | ({"isr": [1], "elr": [2]} if elr else {})
