@@ -15,8 +15,8 @@ have it at that moment. Two refinements keep a broken implementation from hiding
   meanwhile (`broken_disk`), or it was a stop that did not finish in time (`cut_short`). No name of a fault is
   known here. A system may not report whether a registration was clean. If the result depends on that, the election
   is undecided: it neither excuses a loss nor breaks a promise. Without eligible leader replicas and with unclean
-  elections off, every flagged election is wrong. What an administrator did may justify it (below). Whoever
-  allows or requests it, it is wrong if a member of ISR or ELR was active: unfenced and not in controlled shutdown.
+  elections off, every flagged election is wrong. What an administrator did may justify it (below). Even if it was
+  allowed or requested, it is wrong if a member of ISR or ELR was active: unfenced and not in controlled shutdown.
   A disk fault since the member was registered may have taken its log directory offline. If that may be so for all
   active members, it is undecided.
 
@@ -71,7 +71,8 @@ replica has that joins the ISR after it, or that is elected after it was injecte
 electing one without it breaks a promise. A fault that is being injected when a leader is elected may explain what
 that leader lacks, and what the next one does. Another member of the ISR may still have the record until it follows
 that leader. If it leads before, the record is back, and what it loses next is no longer excused. The same holds
-for a leader that leads on after a restart without what faults destroyed.
+for a leader that leads on after a restart without what faults destroyed. A flagged election may have chosen a
+replica that lacked the record, and others may have joined under it: whether these had the record is undecided.
 
 A fault without effect explains nothing. If injecting it failed, it is not known whether it destroyed something, so
 what it would excuse is undecided. So is a flagged election that is unavoidable only if a fault ended a node whose
@@ -106,6 +107,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from checkers.kernels.destroyed import Alone, Destroyed
 from checkers.kernels.fates import (
     CUT,
     EXCUSED,
@@ -137,8 +139,6 @@ from checkers.kernels.replica_reports import Elected
 from checkers.kernels.unclean_elections import (
     NO_OBJECTION,
     NOT_RECORDED,
-    Alone,
-    Destroyed,
     FlaggedElections,
     Objection,
 )

@@ -1,4 +1,4 @@
-"""Whether a run may lawfully have had a leader that lacked committed records."""
+"""Whether a run may lawfully have had a leader that lacked committed records, and what faults may have done."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +11,18 @@ from checkers.kernels.metadata_gaps import MetadataGaps, Shown
 def may_have_destroyed(fault: Mapping[str, Any]) -> bool:
     """Returns whether a fault may have destroyed data: if injecting it failed, its effect is not known."""
     return bool(fault["can_lose_data"] and (fault["took_effect"] or fault["failed"]))
+
+
+def may_have_hit(fault: Mapping[str, Any], node: str = "") -> bool:
+    """Returns whether a fault was injected, perhaps into a node; if that failed halfway, any may be the one."""
+    if fault["resolved"]:
+        return not node or node in fault["resolved"]
+    return bool(fault["failed"])
+
+
+def ends_after(action: Mapping[str, Any], at_ns: int) -> bool:
+    """Returns whether an action was completed after a moment, or never for certain."""
+    return action["completed_ns"] is None or bool(action["completed_ns"] >= at_ns)
 
 
 def may_lack_records(

@@ -379,8 +379,10 @@ class ReplicaLogs:
         """Every time a leader's log became shorter although it led before and after, in order of time."""
         cuts = []
         for broker, rows in self._rows.items():
-            reigns = [self._reign(epoch) for epoch in rows.epoch.tolist()]
-            found = rows.cuts(np.array(reigns, dtype=np.int64))
+            reigns = rows.epoch.copy()
+            for epoch, began_in in self._elected_in.items():
+                reigns[rows.epoch == epoch] = began_in
+            found = rows.cuts(reigns)
             cuts += [
                 SelfCut(
                     at_ns=int(rows.at_ns[row]),

@@ -75,6 +75,7 @@ BESIDE_NAMES = {
     "elections": _OF_ELECTIONS,
     "fates": _OF_ELECTIONS,
     "metadata_gaps": _OF_ELECTIONS,
+    "destroyed": _OF_ELECTIONS,
     "unclean_elections": _OF_ELECTIONS,
     "log_contents": ("test_logs_of_replicas", "test_claims_by_logs", *_OF_ELECTIONS),
     "replica_logs": ("test_logs_of_replicas", "test_claims_by_logs", *_OF_ELECTIONS),

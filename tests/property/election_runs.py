@@ -324,6 +324,8 @@ def objection(
         # Without epochs in responses, clients may not know which of two leaders wrote a record.
         can_be_known = choices.has_all_logs and choices.has_epochs and choices.final_is_complete
         can_be_known &= not conditions.gaps and not conditions.skew and cluster.mishaps is None
+        # Of two copies at one offset, clients do not know which of them the acknowledgement was about.
+        can_be_known &= bool({*truth.lost_for_wrong} - {*truth.lost_excusably})
         # Nor does anybody know which of two records a follower copied that one leader wrote at the same offset.
         cuts = [
             row["log_end_offset"]

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from checkers.kernels.destroyed import Alone
 from checkers.kernels.fates import Claims, Election, Written
-from checkers.kernels.unclean_elections import Alone
 from tests.anomalies.claims import ANY_EPOCH, FOREVER_NS, claims, elections_of, ints
 from tests.anomalies.runs import broker, fault, heard, leads, replica, state
 

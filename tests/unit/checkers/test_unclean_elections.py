@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
+from checkers.kernels.destroyed import Alone, Destroyed
 from checkers.kernels.elections import Elections
 from checkers.kernels.fates import Election
 from checkers.kernels.history import INF_NS
 from checkers.kernels.metadata_gaps import NOTHING_SHOWN, MetadataGaps
-from checkers.kernels.unclean_elections import NO_OBJECTION, Alone, Destroyed, Requested
+from checkers.kernels.unclean_elections import NO_OBJECTION, Requested
 from tests.anomalies.runs import broker, fault, state, table
 
 Row = dict[str, Any]
@@ -465,6 +466,25 @@ def destroyed(
     faults = table("faults", [fault(30, "wipe", [wiped], healed=35)])
     gaps = MetadataGaps(rows, NOTHING_SHOWN)
     return Destroyed(rows, gaps, faults, {1: "b1", 2: "b2"}).before(len(rows) - 1, led or {})
+
+
+@pytest.mark.parametrize(
+    ("is_flagged", "spans"),
+    [(True, [(28, 28, 35), (INF_NS, 10, 24)]), (False, [(28, 28, 35)])],
+    ids=["flagged", "not-flagged"],
+)
+def test_a_flagged_election_perhaps_chose_a_replica_that_lacked_the_records(
+    is_flagged: bool, spans: list[tuple[int, int, int]]
+) -> None:
+    states = [
+        state(10, 1, [1], epoch=0, min_isr=1),
+        state(25, 2, [2], epoch=1, min_isr=1, flagged=is_flagged),
+        # Broker 1 brings them back, and loses them by the fault.
+        state(28, 1, [1], epoch=2, min_isr=1, flagged=True),
+        state(50, 1, [1], epoch=3, min_isr=1),
+    ]
+    found = destroyed(states)
+    assert [(one.since_ns, one.perhaps_since_ns, one.until_ns) for one in found] == spans
 
 
 @pytest.mark.parametrize(
