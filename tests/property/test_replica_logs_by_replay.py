@@ -41,7 +41,8 @@ def random_rows(rng: random.Random) -> list[Row]:
         elif cause == "down":
             roles[b] = "offline"
         elif cause == "truncate":
-            ends[b] = rng.randint(0, ends[b])
+            # A log that was cut while its process was down does not grow again before it is loaded.
+            ends[b] = ends[b] if roles[b] == "offline" else rng.randint(0, ends[b])
         elif cause == "load":
             roles[b] = "follower"
             ends[b] = max(0, ends[b] + rng.choice((-1, 0, 2)))
@@ -77,7 +78,7 @@ def test_the_kernel_agrees_with_a_replay(part: int) -> None:
                 row["cause"] = "observed" if row["cause"] == "append" else row["cause"]
         logs, naive = ReplicaLogs(table("replica_states", rows)), NaiveLogs(rows)
         cuts = [(c.at_ns, c.epoch, c.broker, c.end_offset, c.end_before) for c in logs.self_cuts]
-        assert cuts == naive.self_cuts()
+        assert sorted(cuts) == naive.self_cuts()
         assert bool(logs) == bool(naive.replicas)
         assert logs.last_leader == (naive.reigns[-1].broker if naive.reigns else -1)
         for _ in range(60):
