@@ -1,9 +1,12 @@
 """Seeds of the correct broker whose verdicts are compared with what is left on the disks."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pyarrow.compute as pc
 
 from harness.campaigns.effects import row_of_effects
 from harness.contracts.verdict import Judgement, Validity, Verdict
@@ -12,12 +15,14 @@ from harness.runs import experiment_file
 from harness.runs.experiment import Experiment
 from harness.runs.judge import judge_record
 from harness.runs.resolved import resolve
+from harness.runs.result import RunResult
 from tests.evidence.cases import AS_ON_DISKS, UNTESTED, Cases
 from tests.evidence.known_finding import known_reason
 from tests.evidence.recorded_runs import RecordedRun, recorded_run, simulated_run
 
 STUCK_AFTER_FLAGGED = "stuck after a flagged election"
-EXPLAINED = (UNTESTED, AS_ON_DISKS, STUCK_AFTER_FLAGGED)
+STUCK_BELOW_MIN_ISR = "stuck with fewer replicas than min ISR"
+EXPLAINED = (UNTESTED, AS_ON_DISKS, STUCK_AFTER_FLAGGED, STUCK_BELOW_MIN_ISR)
 """Reasons of verdicts that are as they should be."""
 FLAGGED = {"elected-unclean", "elected-last-known-leader"}
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,7 +106,9 @@ def judged_run(
     marks = set(result.tables["marks"].column("mark").to_pylist())
     if result.stuck:
         # It may lose a coordinator's state, and a transaction then stays open for good, as in Kafka.
-        return ("", STUCK_AFTER_FLAGGED) if marks & FLAGGED else (result.stuck, "")
+        if marks & FLAGGED:
+            return "", STUCK_AFTER_FLAGGED
+        return ("", STUCK_BELOW_MIN_ISR) if _has_too_few_replicas(result) else (result.stuck, "")
     try:
         verdict = judge_record(result.tables, experiment)
     except HarnessFailure as error:
@@ -118,6 +125,21 @@ def judged_run(
     ):
         return "", UNTESTED
     return compare(verdict, run.missing, may_lose=destroyed and not elr_on)
+
+
+def _has_too_few_replicas(result: RunResult) -> bool:
+    """Whether a leader refused appends at the end because a reassignment left it fewer replicas than min ISR.
+
+    Releases without KIP-966 ask for as many replicas as the topic's configuration says.
+    """
+    replicas = {
+        (row["topic"], row["partition"]): row["replicas"]
+        for row in result.tables["partition_states"].sort_by("metadata_offset").to_pylist()
+    }
+    marks = result.tables["marks"].sort_by("at_ns")
+    refused = marks.filter(pc.equal(marks.column("mark"), "not-enough-replicas"))
+    last = [json.loads(text) for text in refused.column("details").to_pylist()[-1:]]
+    return any(len(replicas[row["topic"], row["partition"]]) < row["min_isr"] for row in last)
 
 
 def compare(verdict: Verdict, missing: int | None, *, may_lose: bool) -> tuple[str, str]:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +202,8 @@ CLUSTER_CHANGES = BrokerRuns(
     profiles=("kafka-3.9", "kafka-4.0", "kafka-4.1", "kafka-4.2"),
 )
 SEARCHED = ("kafka-4.0", "kafka-4.1")
+WITHOUT_ELR = ("kafka-3.4", "kafka-3.6", "kafka-3.9")
+"""Earlier releases: a leader may restart and lead on in its leader epoch, with what it has then."""
 SECONDS = BrokerRuns(
     file="harness/experiments/search.toml",
     profiles=SEARCHED,
@@ -212,6 +214,7 @@ SECONDS = BrokerRuns(
         "nemesis": {"gap_ms": 100, "hold_ms": 250, "step_ms": 150},
     },
 )
+SECONDS_WITHOUT_ELR = replace(SECONDS, profiles=WITHOUT_ELR)
 MINUTES = BrokerRuns(
     file="harness/experiments/search.toml", profiles=SEARCHED, changes={"duration_ms": 60_000}
 )
@@ -357,6 +360,12 @@ KINDS: dict[str, Kind] = {
         title=f"one second of random search over the whole space, {' and '.join(SEARCHED)}",
         judge=SECONDS.judge,
         chunk=100,
+        parts=_BROKER,
+    ),
+    "seconds-without-elr": Kind(
+        title=f"likewise, {', '.join(WITHOUT_ELR)}",
+        judge=SECONDS_WITHOUT_ELR.judge,
+        chunk=60,
         parts=_BROKER,
     ),
     "minutes": Kind(

@@ -7,9 +7,15 @@ import pytest
 from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
 from harness.history.writer import HistoryWriter
 from harness.runs.simulated import SimulatedRun
-from tests.evidence.broker_runs import compare
+from tests.evidence.broker_runs import STUCK_BELOW_MIN_ISR, compare, judged_run
 from tests.evidence.kept_records import missing_records
-from tests.evidence.kinds import CLUSTER_CHANGES, KINDS, SECONDS, TRANSACTIONS
+from tests.evidence.kinds import (
+    CLUSTER_CHANGES,
+    KINDS,
+    SECONDS,
+    SECONDS_WITHOUT_ELR,
+    TRANSACTIONS,
+)
 from tests.parts import parts
 
 VALID = Verdict(validity=Validity.VALID)
@@ -84,3 +90,13 @@ def test_every_seed_runs_with_every_profile() -> None:
     assert SECONDS.experiment("kafka-4.0").duration_ms == 1_000
     assert SECONDS.experiment("kafka-4.1").profile == "kafka-4.1"
     assert "power" in TRANSACTIONS.experiment("kafka-4.1").nemesis.faults
+
+
+@pytest.mark.parametrize(
+    ("profile", "reason"), [("kafka-3.6", STUCK_BELOW_MIN_ISR), ("kafka-3.9", "")]
+)
+def test_a_release_that_asks_for_more_replicas_than_are_left_is_stuck(
+    profile: str, reason: str
+) -> None:
+    planned = SECONDS_WITHOUT_ELR.experiment(profile)
+    assert judged_run(planned, 91) == ("", reason)
