@@ -22,7 +22,6 @@ from checkers.kernels.elections import Elections
 from checkers.kernels.fates import Claims, Written
 from checkers.kernels.history import (
     ABSENT,
-    FAIL,
     I64,
     INF_NS,
     NONE,
@@ -35,6 +34,7 @@ from checkers.kernels.history import (
 )
 from checkers.kernels.log_contents import ANY_EPOCH
 from checkers.kernels.refusals import int_column, text_column
+from checkers.kernels.replaced import may_be_replaced_ns
 from checkers.kernels.words import APPEND, OK, POLL, numbers, operation_words
 from harness.history.op import FETCHED_AHEAD
 
@@ -104,7 +104,7 @@ class _Known:
 
     Shape:
         value: one row per record, as in all others; is_written: whether its append is known;
-        hint: the epoch in which a leader wrote it if one did then, -1 if none is known;
+        hint: the epoch in which a leader wrote it if one did then and no batch shows it, -1 if none is known;
         is_only_written: whether a response with acks=1 alone shows it, so that it need not have been established;
         is_polled: whether a poll shows it, to which a follower may have responded;
         written_ns: when the first response arrived that shows that it was written; seen_ns: that shows that it
@@ -260,8 +260,8 @@ class ClaimReader:
         """
         if not self._compacted:
             return np.zeros(len(values), dtype=np.bool_)
-        # An append that is not known has a key that is not known.
-        return np.append(self._is_replaceable, True)[self._history.append_at(values)]
+        may_be: Bools = self.replaced_ns(values) < INF_NS
+        return may_be
 
     def are_replaced_at_shared(self, values: I64, offsets: I64) -> Bools:
         """Returns which records a cleaner may have removed from an offset that another record had, too.
@@ -308,22 +308,20 @@ class ClaimReader:
         keys: I64 = codes[rows].astype(np.int64)
         return keys
 
+    def replaced_ns(self, values: I64) -> I64:
+        """Returns when the first append was invoked that may be behind each record with the same key.
+
+        It is infinity if there is none, so that the cleaner does not remove the record.
+
+        Args:
+            values: Those of the records.
+        """
+        # An append that is not known has a key that is not known.
+        return np.append(self._replaced_ns, -INF_NS)[self._history.append_at(values)]
+
     @cached_property
-    def _is_replaceable(self) -> Bools:
-        """Whether another append of its key may be behind each append, as far as times show it."""
-        history, keys = self._history, self.keys
-        # One that failed wrote nothing, and one that ended before another began cannot be behind it.
-        end_ns = np.where(history.append_status == FAIL, -INF_NS, history.append_res)
-        order = np.lexsort((end_ns, keys))
-        key, end_ns = keys[order], end_ns[order]
-        last, own = np.searchsorted(key, key, side="right") - 1, np.arange(len(key))
-        other = np.where(last > own, last, own - 1)
-        is_behind = end_ns[other] >= history.append_inv[order] - self._clock_error_ns
-        is_behind &= (other >= 0) & (key[other] == key)
-        found = np.zeros(len(order), dtype=np.bool_)
-        found[order] = is_behind
-        # Records without a key replace nothing.
-        return found & (keys >= 0)
+    def _replaced_ns(self) -> I64:
+        return may_be_replaced_ns(self._history, self.keys, self._clock_error_ns)
 
     def claims(self, ops: I64, offsets: I64, values: I64, *, last_shown: bool = False) -> Claims:
         """Returns what is known of records.
@@ -441,7 +439,7 @@ class ClaimReader:
         return _Known(
             value=values,
             is_written=append >= 0,
-            hint=np.where(stamp >= 0, stamp, hint),
+            hint=hint,
             is_only_written=is_weak & (at < 0),
             is_polled=is_polled,
             written_ns=written_ns,

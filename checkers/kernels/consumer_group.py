@@ -45,7 +45,7 @@ from checkers.kernels.coordinators import Coordinator
 from checkers.kernels.evidence import Evidence
 from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED
 from checkers.kernels.group_commits import NEVER, GroupJudge, Register, Report, register_of
-from checkers.kernels.history import FAIL, I8, I64, INF_NS, Bools, is_word, lookup
+from checkers.kernels.history import I8, I64, INF_NS, Bools, is_word, lookup
 from checkers.kernels.judging import RECORDS_LISTED_MAX, judged_finding
 from checkers.kernels.log_checkers import LOG_TABLES, elections_of, log_of, reader_of
 from checkers.kernels.partition_tables import records_returned
@@ -415,28 +415,15 @@ def _may_be_removed(
     facts: GroupFacts, skipped: Records, tables: Mapping[str, pa.Table], context: RunContext
 ) -> Bools:
     """Returns which records a leader may have removed before members passed them, and a later leader not."""
-    found = np.zeros(len(skipped.offset), dtype=np.bool_)
     elections = elections_of(tables, context).elections
-    elected_ns = max((each.at_ns for each in elections), default=-INF_NS) + context.clock_error_ns
-    history, keys = log_of(tables, context).history, reader_of(tables, context).keys
-    by_key = np.argsort(keys, kind="stable")
-    sorted_keys = keys[by_key]
-    appends = history.append_at(skipped.value)
-    for row in np.flatnonzero(appends >= 0).tolist():
-        append = appends[row]
-        # Records without a key are not removed.
-        if keys[append] < 0:
-            continue
-        low, end = (np.searchsorted(sorted_keys, keys[append], side) for side in ("left", "right"))
-        others = by_key[low:end]
-        # One that ended before this one began cannot be behind it.
-        may_follow = (others != append) & (history.append_status[others] != FAIL)
-        since_ns = history.append_inv[append] - context.clock_error_ns
-        may_follow &= history.append_res[others] >= since_ns
-        first_ns = int(history.append_inv[others[may_follow]].min(initial=INF_NS))
-        passed_ns = facts.register.passed_ns(int(skipped.offset[row])) + context.clock_error_ns
-        found[row] = first_ns <= min(passed_ns, elected_ns)
-    return found
+    elected_ns = max((each.at_ns for each in elections), default=-INF_NS)
+    passed_ns = np.array([facts.register.passed_ns(each) for each in skipped.offset.tolist()])
+    until_ns = np.minimum(passed_ns, elected_ns) + context.clock_error_ns
+    is_appended = log_of(tables, context).history.append_at(skipped.value) >= 0
+    may_be: Bools = is_appended & (
+        reader_of(tables, context).replaced_ns(skipped.value) <= until_ns
+    )
+    return may_be
 
 
 def _regressed(

@@ -71,6 +71,7 @@ BESIDE_NAMES = {
     "history": ("test_reading_of_histories",),
     "log_checkers": ("test_combined_options",),
     "divergence": ("test_replica_anomalies", "test_replicas_by_definition"),
+    "replaced": ("test_claims_by_definition", "test_compacted_logs"),
     "replicas": ("test_replica_anomalies",),
     "elections": _OF_ELECTIONS,
     "fates": _OF_ELECTIONS,

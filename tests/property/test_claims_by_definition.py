@@ -282,15 +282,21 @@ def test_what_a_cleaner_may_have_removed_follows_from_keys_and_times(part: int) 
         known |= {record for c in calls for record in c.records}
         pairs = [(offset, value) for offset in range(5) for value in range(10)]
         offsets, values = (np.array(column, dtype=np.int64) for column in zip(*pairs, strict=True))
-        may_be_removed = [
-            value not in appends
-            or any(
-                may_be_behind(appends[value], other, error_ns)
-                for op, other in appends.items()
-                if op != value and keys[value] != "" and keys[op] == keys[value]
+        replaced_ns = [
+            min(
+                (
+                    other.inv
+                    for op, other in appends.items()
+                    if op != value and keys[value] != "" and keys[op] == keys[value]
+                    if may_be_behind(appends[value], other, error_ns)
+                ),
+                default=INF_NS,
             )
+            if value in appends
+            else -INF_NS
             for _, value in pairs
         ]
+        may_be_removed = [at_ns < INF_NS for at_ns in replaced_ns]
         have_later = [
             value in appends
             and keys[value] != ""
@@ -301,6 +307,7 @@ def test_what_a_cleaner_may_have_removed_follows_from_keys_and_times(part: int) 
             is_later and len({v for o, v in known if o == offset}) > 1
             for (offset, _), is_later in zip(pairs, have_later, strict=True)
         ]
+        assert reader.replaced_ns(values).tolist() == replaced_ns, f"history {number}"
         assert reader.may_be_removed(values).tolist() == may_be_removed, f"history {number}"
         assert reader.have_later(values, offsets).tolist() == have_later, f"history {number}"
         found = reader.are_replaced_at_shared(values, offsets).tolist()
