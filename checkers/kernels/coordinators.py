@@ -13,8 +13,8 @@ coordinator may have been replaced, and may have left the ISR, since `after_ns`.
 A coordinator answers what is committed from its memory, so one that was deposed and does not know it reports what
 was committed before. It knows when it copies from another leader, and before a member of the ISR has done so,
 nothing new is committed. So it cannot be one that is in the ISR when something is committed that it does not
-report, and not one that came back into the ISR, was killed, or was started again, before it was asked. If the
-elections of the partition were not recorded, there may have been one if a fault other than a kill took effect.
+report, and not one that came back into the ISR, was killed or stopped, or was started again, before it was asked.
+If the elections of the partition were not recorded, there may have been one if a fault other than a kill took effect.
 
 One that was just elected loads its log to the end, and may answer from what is not committed yet: any replica of
 the ISR that is elected next may lack that, lawfully. So what it reports is established only if somebody
@@ -27,7 +27,8 @@ Source:
     Kafka's `GroupMetadataManager.partitionFor`: the hash of the group's name determines the partition.
 """
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -129,10 +130,12 @@ class Coordinator:
     def deposed(self) -> tuple[Deposed, ...]:
         """The coordinators that were replaced, in order; a possible one if elections were not recorded."""
         states = self._states
-        faults = [row for row in self._tables["faults"].to_pylist() if row["took_effect"]]
+        faults = self._tables["faults"].to_pylist()
         if states is None or not states.num_rows:
             # A pause or a partition may leave one that does not know. One that is killed does not go on.
-            is_possible = any(not row["unclean_end"] and not row["heals"] for row in faults)
+            is_possible = any(
+                row["took_effect"] and not row["unclean_end"] and not row["heals"] for row in faults
+            )
             return (_AT_ANY_TIME,) if is_possible else ()
         error_ns = self._context.clock_error_ns
         brokers = self._tables["broker_states"].to_pylist()
@@ -156,9 +159,9 @@ class Coordinator:
             returns += [at_ns for at_ns in registered_ns if at_ns > row["at_ns"]]
             returns += [
                 at_ns
-                for at_ns in _killed_ns(broker, faults)
+                for since_ns, at_ns in _ended_ns(broker, faults)
                 # Otherwise another process of this broker was the one that was replaced.
-                if not any(at_ns <= one <= row["at_ns"] for one in registered_ns)
+                if not any(since_ns <= one <= row["at_ns"] for one in registered_ns)
             ]
             left_ns = earliest_ns(later[out]) if out < len(later) else INF_NS
             found.append(
@@ -268,16 +271,25 @@ def offsets_partition(group: str, partition_count: int) -> int:
     return (value & 0x7FFFFFFF) % partition_count
 
 
-def _killed_ns(broker: int, faults: Iterable[Mapping[str, Any]]) -> list[int]:
-    """Returns when faults that took effect had ended a broker's process uncleanly."""
+def _ended_ns(broker: int, faults: Iterable[Mapping[str, Any]]) -> list[tuple[int, int]]:
+    """Returns since when, and by when, faults had ended a broker's process."""
+    node = f"b{broker}"
     return [
-        row["completed_ns"]
+        (row["invoked_ns"], row["completed_ns"])
         for row in faults
-        if row["unclean_end"]
-        and not row["failed"]
-        and row["completed_ns"] is not None
-        and f"b{broker}" in row["resolved"]
+        if not row["failed"] and row["completed_ns"] is not None
+        if (row["unclean_end"] and row["took_effect"] and node in row["resolved"])
+        or node in _stopped(row["evidence"])
     ]
+
+
+def _stopped(evidence: str) -> Container[str]:
+    """Returns the nodes of which the evidence of a fault states how their process ended: in time, or by force."""
+    try:
+        ended = json.loads(evidence)["ended"]
+    except (ValueError, KeyError, TypeError):
+        return ()
+    return ended if isinstance(ended, dict) else ()
 
 
 def _claims(at_ns: I64) -> Claims:

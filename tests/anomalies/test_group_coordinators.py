@@ -201,6 +201,20 @@ def test_one_that_was_killed_answers_nothing() -> None:
         assert judgement_of(judge_run(tables, context)) is expected
 
 
+@pytest.mark.parametrize(
+    ("completed_ns", "judgement"), [(199, Judgement.FORBIDDEN), (201, Judgement.UNDECIDED)]
+)
+def test_one_that_was_stopped_answers_nothing(completed_ns: int, judgement: Judgement) -> None:
+    """It is replaced at 150, while it stops, and the report is requested at 200."""
+    tables = tables_of(STALE, election(150, flagged=False))
+    tables["broker_states"] = table("broker_states", [broker(1, 1, "registered")])
+    stop = fault(130, "stop", ["b1"], healed=1000)
+    stop |= {"completed_ns": completed_ns, "evidence": '{"ended": {"b1": {"in_time": true}}}'}
+    tables["faults"] = table("faults", [stop])
+    context = replace(CONTEXT, acked_during_faults_min=0)
+    assert judgement_of(judge_run(tables, context)) is judgement
+
+
 def test_elections_that_were_not_recorded_may_have_deposed_one() -> None:
     tables = run(CALLS, group_events=STALE)
     context = replace(CONTEXT, acked_during_faults_min=0)

@@ -1,5 +1,6 @@
 """Which elections of the offsets topic concern a group."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,6 +63,13 @@ def deposed_by(
 INFINITY_NS = 2**61
 
 
+def stopped(name: str, *, in_time: bool = True) -> dict[str, Any]:
+    """Returns a fault that ends broker 0 with SIGTERM between 150 and 160."""
+    row = fault(150, name, ["b0"], took_effect=in_time)
+    ended = {"ended": {"b0": "stopped" if in_time else "stop-timeout"}}
+    return {**row, "completed_ns": 160, "evidence": json.dumps(ended)}
+
+
 @pytest.mark.parametrize(
     ("registered", "back_ns"),
     [([], INFINITY_NS), ([200], INFINITY_NS), ([201], 208), ([201, 300], 208)],
@@ -91,9 +99,19 @@ def test_a_coordinator_that_registers_after_it_was_deposed_knows_it(
         (fault(150, "kill", ["b0"], took_effect=False), [300], 307),
         ({**fault(150, "kill", ["b0"]), "failed": True}, [300], 307),
         ({**fault(150, "kill", ["b0"]), "completed_ns": None}, [300], 307),
+        # It was stopped, in time or not. A process that was started again at once is another one.
+        (stopped("stop"), [300], 167),
+        (stopped("stop", in_time=False), [300], 167),
+        (stopped("restart"), [155, 300], 307),
+        (stopped("restart"), [300], 167),
+        ({**stopped("stop"), "failed": True}, [300], 307),
+        ({**stopped("stop"), "evidence": '{"ended": {"b1": "stopped"}}'}, [300], 307),
+        ({**stopped("stop"), "evidence": '{"ended": ["b0"]}'}, [300], 307),
+        ({**stopped("stop"), "evidence": "b0 ended"}, [300], 307),
+        ({**stopped("stop"), "evidence": "[]"}, [300], 307),
     ],
 )
-def test_a_coordinator_that_was_killed_answers_nothing(
+def test_a_coordinator_whose_process_ended_answers_nothing(
     ended: dict[str, Any], registered: list[int], back_ns: int
 ) -> None:
     (deposed,) = deposed_by([0, 2], isr=[2], registered=registered, faults=[ended])
