@@ -4,8 +4,9 @@ The leader of one partition of the offsets topic coordinates a group. Commits an
 partition, so a lawful flagged election of it may lose them, as it may lose any record. No client sees the offsets
 of these records, so which replica had them is not known: what a group lost is excused if every election of the
 partition in between was flagged and lawful, a broken promise if none was, and undecided otherwise
-(`checkers.kernels.elections`). If the elections of the offsets topic were not recorded and the run may have had
-such an election, it is undecided too.
+(`checkers.kernels.elections`). If the elections of the partition were not recorded and the run may have had
+such an election, it is undecided too. Which partition it is follows from how many there are. That is known only if
+states of all partitions below the highest one were recorded.
 
 States that were read from a controller were committed at any moment between `after_ns` and `at_ns`. So a
 coordinator may have been replaced, and may have left the ISR, since `after_ns`.
@@ -14,7 +15,8 @@ A coordinator answers what is committed from its memory, so one that was deposed
 was committed before. It knows when it copies from another leader, and before a member of the ISR has done so,
 nothing new is committed. So it cannot be one that is in the ISR when something is committed that it does not
 report, and not one that came back into the ISR, was killed or stopped, or was started again, before it was asked.
-If the elections of the partition were not recorded, there may have been one if a fault other than a kill took effect.
+Where states are missing, it may have left the ISR and come back. If the elections of the partition were not
+recorded, there may have been one if a fault other than a kill took effect.
 
 One that was just elected loads its log to the end, and may answer from what is not committed yet: any replica of
 the ISR that is elected next may lack that, lawfully. So what it reports is established only if somebody
@@ -42,7 +44,7 @@ from checkers.kernels.fates import UNDECIDED, UNEXCUSED, Claims
 from checkers.kernels.history import I8, I64, INF_NS
 from checkers.kernels.lawful_losses import may_have_destroyed
 from checkers.kernels.log_contents import ANY_EPOCH
-from checkers.kernels.metadata_gaps import Shown, earliest_ns
+from checkers.kernels.metadata_gaps import MetadataGaps, Shown, earliest_ns
 from checkers.kernels.partition_tables import derive_once
 from harness.contracts.run_context import RunContext
 from harness.history.schema import COORDINATOR_STATES, TABLES
@@ -131,7 +133,7 @@ class Coordinator:
         """The coordinators that were replaced, in order; a possible one if elections were not recorded."""
         states = self._states
         faults = self._tables["faults"].to_pylist()
-        if states is None or not states.num_rows:
+        if states is None:
             # A pause or a partition may leave one that does not know. One that is killed does not go on.
             is_possible = any(
                 row["took_effect"] and not row["unclean_end"] and not row["heals"] for row in faults
@@ -140,17 +142,24 @@ class Coordinator:
         error_ns = self._context.clock_error_ns
         brokers = self._tables["broker_states"].to_pylist()
         rows = states.sort_by("metadata_offset").to_pylist()
+        is_missing = MetadataGaps(rows, self._shown, error_ns).is_missing_before
         found = []
         for number in range(1, len(rows)):
             broker, row = rows[number - 1]["leader"], rows[number]
             if broker < 0 or row["leader"] == broker:
                 continue
-            later = rows[number:]
-            isr = [broker in one["isr"] for one in later]
-            out = isr.index(False) if False in isr else len(isr)
-            returns = [
-                one["at_ns"] for one, is_in in zip(later[out:], isr[out:], strict=True) if is_in
+            isr = [broker in one["isr"] for one in rows]
+            # Where states are missing, it may have left the ISR and come back.
+            may_be_out = [
+                one
+                for one in range(number, len(rows))
+                if not isr[one] or (is_missing[one] and one > number)
             ]
+            left_ns, returns = INF_NS, []
+            if may_be_out:
+                out = may_be_out[0]
+                left_ns = earliest_ns(rows[out - 1] if is_missing[out] else rows[out])
+                returns = [rows[one]["at_ns"] for one in range(out, len(rows)) if isr[one]]
             registered_ns = [
                 one["at_ns"]
                 for one in brokers
@@ -163,7 +172,6 @@ class Coordinator:
                 # Otherwise another process of this broker was the one that was replaced.
                 if not any(since_ns <= one <= row["at_ns"] for one in registered_ns)
             ]
-            left_ns = earliest_ns(later[out]) if out < len(later) else INF_NS
             found.append(
                 Deposed(
                     from_ns=earliest_ns(row) - error_ns,
@@ -184,8 +192,7 @@ class Coordinator:
             gone_ns: When a client learned that it was gone.
             settled_ns: When commits of the group were sent, and when they were acknowledged.
         """
-        states = self._states
-        if states is None or not states.num_rows:
+        if self._states is None:
             return any(row["took_effect"] for row in self._tables["faults"].to_pylist())
         return any(
             term.may_report(*between_ns)
@@ -222,22 +229,32 @@ class Coordinator:
     @property
     def _may_have_lost(self) -> bool:
         """Whether an election that was not recorded may have lost something lawfully."""
-        is_flagged = self._tables["partition_states"].column("flagged").to_numpy()
         return bool(
             self._context.unclean_election_enabled
-            or is_flagged.any()
+            or any(
+                self._tables[name].column("flagged").to_numpy().any()
+                for name in ("partition_states", COORDINATOR_STATES)
+            )
             or any(map(may_have_destroyed, self._tables["faults"].to_pylist()))
         )
 
-    @property
+    @cached_property
     def _states(self) -> pa.Table | None:
-        """The states of the partition; None if those of the offsets topic were not recorded."""
+        """The states of the partition; None if it is not known which one it is.
+
+        How many partitions the offsets topic has is known if states of all below the highest one were recorded.
+        """
         states = self._tables[COORDINATOR_STATES]
-        if not states.num_rows:
-            return None
         partition = states.column("partition").to_numpy()
-        mine = offsets_partition(self._group, int(partition.max()) + 1)
+        recorded = np.unique(partition)
+        if not len(recorded) or len(recorded) <= recorded[-1]:
+            return None
+        mine = offsets_partition(self._group, len(recorded))
         return states.filter(pa.array(partition == mine))
+
+    @property
+    def _shown(self) -> Shown:
+        return Shown(ends_early=self._context.record_ends_early)
 
     @cached_property
     def _elections(self) -> Elections | None:
@@ -255,7 +272,7 @@ class Coordinator:
                 elr_on=context.elr_on,
                 unclean_election_enabled=context.unclean_election_enabled,
                 clock_error_ns=context.clock_error_ns,
-                shown=Shown(ends_early=context.record_ends_early),
+                shown=self._shown,
             )
 
         return derive_once(tables, f"elections of the coordinator of {self._group}", derive)

@@ -289,6 +289,14 @@ def test_an_election_that_is_read_late_may_have_lost_what_was_gone_before(
     assert judgement_of(judged(rows, elected)) is Judgement.FORBIDDEN, "it is not flagged"
 
 
+def test_a_coordinator_may_have_left_the_isr_in_a_gap() -> None:
+    """Broker 1 is replaced at 150, and a member of the ISR at 160 and 220. It may have been away at 180."""
+    first = {**election(150, flagged=False), "isr": [1, 2], "partition_epoch": 1}
+    for changes, judgement in ((1, Judgement.FORBIDDEN), (3, Judgement.UNDECIDED)):
+        again = {**first, "at_ns": 220, "partition_epoch": 1 + changes}
+        assert judgement_of(judged(STALE, first, again)) is judgement
+
+
 def test_a_coordinator_that_came_back_later_may_have_answered_before() -> None:
     elections = (election(150, flagged=False), returned(205))
     assert judgement_of(judged(STALE, *elections)) is Judgement.UNDECIDED
@@ -311,15 +319,7 @@ def test_a_report_that_may_be_stale_proves_nothing_for_certain() -> None:
 
 
 def test_a_coordinator_that_was_started_again_knows() -> None:
-    tables: dict[str, pa.Table] = run(CALLS, group_events=STALE)
-    rows = [
-        {**state(2, 1, [1, 3], epoch=0), "topic": OFFSETS, "partition": 3},
-        election(150, flagged=False),
-    ]
-    states = [{**row, "metadata_offset": i} for i, row in enumerate(rows, 100)]
-    tables["partition_states"] = pa.concat_tables(
-        [tables["partition_states"], table("partition_states", states)]
-    )
+    tables = tables_of(STALE, election(150, flagged=False))
     for at, broker_id, judgement in (
         (190, 1, Judgement.FORBIDDEN),
         (140, 1, Judgement.UNDECIDED),
@@ -460,6 +460,47 @@ def test_elections_that_were_not_recorded_may_have_lost_it(
 
 
 @BOTH
+@pytest.mark.parametrize(
+    ("missing", "is_flagged", "judgement"),
+    [
+        # The last partition that is recorded is the last one, as far as is known.
+        ([], False, Judgement.FORBIDDEN),
+        ([], True, Judgement.EXCUSED),
+        # The topic may have more partitions, and another one the records of the group.
+        ([1], False, Judgement.UNDECIDED),
+        ([1], True, Judgement.UNDECIDED),
+        ([0, 1, 2], True, Judgement.UNDECIDED),
+        # Of the partition nothing is recorded, or nothing of the topic.
+        ([PARTITION], False, Judgement.UNDECIDED),
+        ([0, 1, 2, 3], False, Judgement.UNDECIDED),
+    ],
+)
+def test_which_partition_has_the_records_of_a_group_is_known_if_all_are_recorded(
+    rows: list[dict[str, Any]], missing: list[int], is_flagged: bool, judgement: Judgement
+) -> None:
+    """Unclean elections are allowed. If partition 3 is missing, the topic seems to have more than 4."""
+    tables = tables_of(rows, election(150, flagged=is_flagged))
+    more = {**state(2, 1, [1, 3], epoch=0), "topic": OFFSETS, "partition": 4}
+    states = tables["partition_states"].to_pylist()
+    states = [one for one in states if one["topic"] != OFFSETS or one["partition"] not in missing]
+    states += [{**more, "metadata_offset": 99}] if missing == [PARTITION] else []
+    tables["partition_states"] = table("partition_states", states)
+    context = replace(CONTEXT, unclean_election_enabled=True)
+    assert judgement_of(judge_run(tables, context)) is judgement
+
+
+def test_an_election_of_the_offsets_topic_may_be_one_of_the_group_if_partitions_are_missing() -> (
+    None
+):
+    tables = tables_of(FORGOTTEN_COMMIT, election(150, flagged=True, partition=2))
+    states = tables["partition_states"].to_pylist()
+    for missing, judgement in ((1, Judgement.UNDECIDED), (-1, Judgement.FORBIDDEN)):
+        some = [one for one in states if one["partition"] != missing]
+        tables["partition_states"] = table("partition_states", some)
+        assert judgement_of(judge_run(tables, CONTEXT)) is judgement
+
+
+@BOTH
 def test_a_record_that_ends_early_may_lack_the_election_that_lost_it(
     rows: list[dict[str, Any]],
 ) -> None:
@@ -472,15 +513,7 @@ def test_a_record_that_ends_early_may_lack_the_election_that_lost_it(
 
 def test_a_flagged_election_that_was_avoidable_excuses_nothing() -> None:
     """With eligible leader replicas on, min ISR brokers must have left uncleanly, each after a fault."""
-    tables = run(CALLS, group_events=FORGOTTEN_COMMIT)
-    rows = [
-        {**state(2, 1, [1, 3], epoch=0), "topic": OFFSETS, "partition": 3},
-        election(150, flagged=True),
-    ]
-    states = [{**row, "metadata_offset": i} for i, row in enumerate(rows, 100)]
-    tables["partition_states"] = pa.concat_tables(
-        [tables["partition_states"], table("partition_states", states)]
-    )
+    tables = tables_of(FORGOTTEN_COMMIT, election(150, flagged=True))
     registered = {
         "at_ns": 1,
         "metadata_offset": 1,
