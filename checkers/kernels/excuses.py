@@ -113,14 +113,19 @@ class Excuses:
     def lost(self, ops: I64, offsets: I64, values: I64) -> Fates:
         """Returns what elections did to records that are gone at the end of the run."""
         claims = self._reader.claims(ops, offsets, values, last_shown=True)
+        fates = self._of_lost(claims, offsets, values)
+        if not self._reader.sent_again:
+            return fates
+        return replace(fates, outcome=self._with_copies(claims, fates.outcome, offsets, values))
+
+    def _of_lost(self, claims: Claims, offsets: I64, values: I64) -> Fates:
+        """Returns the same for single copies of which this is known."""
         # The offset of a removed record stays taken, so this changes losses and no conflicts.
         claims = replace(claims, may_be_removed=self._reader.may_be_removed(values))
         fates = self._elections.fates(claims, written=self._reader.written)
         # Perhaps the other record of its offset was lost, and the cleaner removed this one.
         is_unsure = self._reader.are_replaced_at_shared(values, offsets)
         outcome = np.where(is_unsure, np.maximum(fates.outcome, UNDECIDED), fates.outcome)
-        if self._reader.sent_again:
-            outcome = self._with_copies(claims, outcome, offsets, values)
         return replace(fates, outcome=outcome)
 
     def _with_copies(self, claims: Claims, outcome: I8, offsets: I64, values: I64) -> I8:
@@ -238,7 +243,22 @@ class Excuses:
             )
         return found
 
+    def _lost_reads(self, finding: Finding) -> Fates:
+        """Returns what elections did to records that polls returned."""
+        value, offset = finding.first, finding.offset
+        fates = self.lost(value, offset, value)
+        if self._reader.sent_again:
+            # Whichever copy was acknowledged, none that a poll returned may be lost without an excuse.
+            for ops in (finding.second, self._reader.last_reads(value, offset)):
+                claims = self._reader.claims(ops, offset, value)
+                of_copy = self._of_lost(claims, offset, value)
+                rows = np.flatnonzero(of_copy.outcome == UNEXCUSED)
+                fates.outcome[rows], fates.election[rows] = UNEXCUSED, of_copy.election[rows]
+        return fates
+
     def _losses(self, finding: Finding) -> Fates:
+        if finding.id == "visible-regress":
+            return self._lost_reads(finding)
         fates = self.lost(finding.first, finding.offset, finding.first)
         nowhere = np.flatnonzero(finding.offset < 0)
         if len(nowhere):

@@ -385,6 +385,36 @@ def test_the_copy_of_a_lost_record_that_a_poll_read_may_be_the_one_that_was_prom
 
 
 @pytest.mark.parametrize(
+    ("flagged", "stamps", "judgement"),
+    [
+        (False, (0, 1), FORBIDDEN),
+        # Either election may have lost what both polls returned.
+        (False, (0, -1), UNDECIDED),
+        (True, (0, 1), EXCUSED),
+    ],
+)
+def test_each_copy_that_was_read_was_promised(
+    flagged: bool, stamps: tuple[int, int], judgement: Judgement
+) -> None:
+    """Polls returned op 1 before and after the election at 20, and the flagged one at 50 lost the last copy.
+
+    If the second poll shows a batch of epoch 1, the election at 20 lost the first copy.
+    """
+    polls = [
+        replace(read(op, at, 1, start=1), stamps=(stamp,))
+        for op, at, stamp in zip((5, 6), (10, 30), stamps, strict=True)
+    ]
+    states = [
+        state(0, 1, [1], epoch=0),
+        state(20, 2, [2], epoch=1, flagged=flagged),
+        state(50, 3, [3], epoch=2, flagged=True),
+    ]
+    calls = [append(2, 0, at=1), append(1, 1, at=3), *polls, *final_read(10, 2)]
+    (loss,) = of(judged(calls, states, context=SESSIONS), "visible-regress")
+    assert loss.judgement == judgement
+
+
+@pytest.mark.parametrize(
     ("epoch", "stamp", "judgement"), [(0, 0, EXCUSED), (-1, 0, UNDECIDED), (0, -1, UNDECIDED)]
 )
 def test_two_polls_read_the_same_copy_if_the_log_of_one_leader_and_one_batch_name_the_same_epoch(
