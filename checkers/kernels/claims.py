@@ -236,6 +236,12 @@ class ClaimReader:
             values = np.where(there & ~is_append, reads.value[at], values)
         return values
 
+    def were_fetched_ahead(self, ops: I64) -> Bools:
+        """Returns which polls may have got their records before they began."""
+        calls = self._calls
+        fetched_ahead: Bools = _at(calls.read_ns, calls.row_of(ops), 0) == -INF_NS
+        return fetched_ahead
+
     def last_epochs(self, values: I64, offsets: I64) -> I64:
         """Returns the largest known epoch of a leader that showed each record at its offset, -1 for none."""
         at, there = self._shown.find(values, offsets)

@@ -14,7 +14,8 @@ excused if a member received another record at its offset, that one was lost so,
 above the offset, whatever became of it. If it sent none, the next member has to begin at or below the offset.
 A log with missing offsets may have had nothing there. So there a lost record above the offset counts too, unless
 the skipped record was established before the loss, and it is undecided if that one may have been in the log that
-the member read.
+the member read. A commit above the offset shows the same, because the log of the member went on behind it, if only
+with offsets that have no records.
 
 Each replica of a compacted topic is cleaned in its own time. So a member may pass over a record that its leader
 had removed, although the next leader has it, and records do not always show which polls went past it. So a skipped
@@ -34,7 +35,7 @@ not repeated in the table: they are the records that polls of the members return
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -43,9 +44,9 @@ import pyarrow as pa
 from checkers.kernels.columns import Columns
 from checkers.kernels.coordinators import Coordinator
 from checkers.kernels.evidence import Evidence
-from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED
+from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED, Claims
 from checkers.kernels.group_commits import NEVER, GroupJudge, Register, Report, register_of
-from checkers.kernels.history import I8, I64, INF_NS, Bools, is_word, lookup
+from checkers.kernels.history import I8, I64, INF_NS, NONE, Bools, is_word, lookup
 from checkers.kernels.judging import RECORDS_LISTED_MAX, judged_finding
 from checkers.kernels.log_checkers import LOG_TABLES, elections_of, log_of, reader_of
 from checkers.kernels.partition_tables import records_returned
@@ -302,6 +303,9 @@ class ConsumerGroupChecker:
                     stayed = records_of(records_read, final_ops, log_start_offset=start)
                     above = _of_passed(skipped, passed.without(stayed), tables, context)
                     outcome = np.maximum(outcome, above)
+                    nothing = ~np.isin(skipped.offset, passed.offset)
+                    empty = _of_empty(facts, skipped.take(nothing), tables, context)
+                    outcome[nothing] = np.maximum(outcome[nothing], empty)
                 if context.compacted:
                     is_unsure = _may_be_removed(facts, skipped, tables, context)
                     outcome[is_unsure & (outcome == UNEXCUSED)] = UNDECIDED
@@ -397,18 +401,83 @@ def _of_passed(
     received = received.take(np.searchsorted(received.offset, skipped.offset[rows], side="right"))
     skipped = skipped.take(rows)
     reader, history = reader_of(tables, context), log_of(tables, context).history
-    earlier, later = (
-        reader.claims(each.op, each.offset, each.value) for each in (received, skipped)
-    )
+    received_ns = np.append(history.poll_res, INF_NS)[lookup(history.poll_op)(received.op)]
+    earlier = reader.claims(received.op, received.offset, received.value)
+    outcome[rows] = _lost_before(earlier, skipped, received_ns, tables, context)
+    return outcome
+
+
+def _of_empty(
+    facts: GroupFacts, skipped: Records, tables: Mapping[str, pa.Table], context: RunContext
+) -> I8:
+    """Returns what elections did to offsets that members passed without a record, as their commits show.
+
+    The offset of a skipped record may have been taken in the log that a member read, and there was nothing for
+    clients. Then its last poll that began at or below the offset went over it. If the log was cut there since, the
+    skipped record may be of a later log.
+
+    Args:
+        facts: What the events of the group show.
+        skipped: The skipped records.
+        tables: Those of the checker.
+        context: What the run declares about itself.
+    """
+    outcome = np.full(len(skipped.offset), UNEXCUSED, dtype=np.int8)
+    reader, history = reader_of(tables, context), log_of(tables, context).history
+    passed = [facts.register.passed(offset) for offset in skipped.offset.tolist()]
+    passed_ns, member = np.array(passed, dtype=np.int64).reshape(-1, 2).T
+    poll = np.full(len(skipped.offset), -1, dtype=np.int64)
+    for process in np.unique(member).tolist():
+        ops = member_polls(tables["operations"], np.array([process]))
+        mine = np.flatnonzero(np.isin(history.poll_op, ops))
+        for row in np.flatnonzero(member == process).tolist():
+            is_before = history.poll_inv[mine] <= passed_ns[row]
+            is_before &= history.poll_position[mine] <= skipped.offset[row]
+            poll[row] = mine[is_before].max(initial=-1)
+    rows = np.flatnonzero(poll >= 0)
+    if len(rows):
+        poll, skipped = poll[rows], skipped.take(rows)
+        by_ns = np.minimum(history.poll_res[poll], passed_ns[rows])
+        nothing = np.full(len(rows), NONE, dtype=np.int64)
+        taken = reader.claims(history.poll_op[poll], skipped.offset, nothing)
+        # Where a poll began, or when it was fetched, is not always known.
+        is_known = (history.poll_position[poll] >= 0) & ~reader.were_fetched_ahead(
+            history.poll_op[poll]
+        )
+        taken = replace(
+            taken,
+            from_ns=np.where(is_known, taken.from_ns, -INF_NS),
+            by_ns=np.minimum(taken.by_ns, by_ns),
+        )
+        outcome[rows] = _lost_before(taken, skipped, by_ns, tables, context)
+    return outcome
+
+
+def _lost_before(
+    earlier: Claims,
+    skipped: Records,
+    seen_ns: I64,
+    tables: Mapping[str, pa.Table],
+    context: RunContext,
+) -> I8:
+    """Returns what elections did to what members passed, before each skipped record was established.
+
+    Args:
+        earlier: What is known of what they passed, one row per skipped record.
+        skipped: The skipped records.
+        seen_ns: When they had passed it at the latest.
+        tables: Those of the checker.
+        context: What the run declares about itself.
+    """
+    reader, history = reader_of(tables, context), log_of(tables, context).history
+    later = reader.claims(skipped.op, skipped.offset, skipped.value)
     lost = elections_of(tables, context).fates(earlier, later, reader.written).outcome
     # The skipped record was not in the log that the member read, because it was sent later, or because epochs do
     # not go down in one log.
     is_elsewhere = earlier.high_epoch < later.low_epoch
-    received_ns = np.append(history.poll_res, INF_NS)[lookup(history.poll_op)(received.op)]
     sent_ns = np.append(history.append_inv, -INF_NS)[history.append_at(skipped.value)]
-    is_elsewhere |= sent_ns > received_ns + context.clock_error_ns
-    outcome[rows] = np.where(is_elsewhere, lost, np.minimum(lost, UNDECIDED))
-    return outcome
+    is_elsewhere |= sent_ns > seen_ns + context.clock_error_ns
+    return np.where(is_elsewhere, lost, np.minimum(lost, UNDECIDED))
 
 
 def _may_be_removed(
@@ -417,7 +486,7 @@ def _may_be_removed(
     """Returns which records a leader may have removed before members passed them, and a later leader not."""
     elections = elections_of(tables, context).elections
     elected_ns = max((each.at_ns for each in elections), default=-INF_NS)
-    passed_ns = np.array([facts.register.passed_ns(each) for each in skipped.offset.tolist()])
+    passed_ns = np.array([facts.register.passed(each)[0] for each in skipped.offset.tolist()])
     until_ns = np.minimum(passed_ns, elected_ns) + context.clock_error_ns
     is_appended = log_of(tables, context).history.append_at(skipped.value) >= 0
     may_be: Bools = is_appended & (

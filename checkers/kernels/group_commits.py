@@ -41,11 +41,13 @@ class Commits(Columns):
     Shape:
         sent, acked: numbers of the events; BEFORE_ALL for a request that was not recorded, NEVER for a response
         that did not arrive.
+        process: the member.
     """
 
     offset: I64
     sent: I64
     acked: I64
+    process: I64
 
     def first_of(self, offsets: I64) -> I64:
         """Returns the first request to commit each offset, BEFORE_ALL for none: it is not in effect before."""
@@ -190,12 +192,19 @@ class Register:
         """Whether a member sent a commit of an offset before an event."""
         return len(self._commits_of(offset, before)[0]) > 0
 
-    def passed_ns(self, offset: int) -> int:
-        """Returns when the first commit above an offset was sent, infinity if none is recorded."""
+    def passed(self, offset: int) -> tuple[int, int]:
+        """Returns when the first commit above an offset was sent, and by which member.
+
+        Returns:
+            The moment and the process number; infinity and -1 if no such commit is recorded.
+        """
         commits = self.commits.take(np.flatnonzero(self.commits.offset > offset))
+        if not len(commits.offset):
+            return INF_NS, -1
         # The response to a commit whose request was not recorded came later.
-        first = np.where(commits.sent == BEFORE_ALL, commits.acked, commits.sent)
-        return self.time_of(int(first.min(initial=NEVER)))
+        number = np.where(commits.sent == BEFORE_ALL, commits.acked, commits.sent)
+        first = int(np.argmin(number))
+        return self.time_of(int(number[first])), int(commits.process[first])
 
     def proofs_before(self, index: int) -> int:
         """Returns how many proofs ended before an event."""
@@ -316,6 +325,7 @@ def _commits(events: pa.Table) -> tuple[Commits, I64, I64]:
             [np.where(sent_row >= 0, index[sent_row], BEFORE_ALL), index[open_rows]]
         ),
         acked=np.concatenate([index[acked_row], np.full(len(open_rows), NEVER)]),
+        process=process[np.concatenate([acked_row, open_rows])],
     )
     return commits.take(np.lexsort((commits.sent, commits.offset))), acked_row, sent_row
 

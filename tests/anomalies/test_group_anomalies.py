@@ -10,6 +10,7 @@ from checkers.kernels.compose import judge_partition, judge_run
 from checkers.kernels.consumer_group import group_counters
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
+from harness.history.op import FETCHED_AHEAD
 from tests.anomalies.runs import Call, append, final_read, run, state
 
 CONTEXT = RunContext(checkers=(*LOG_CHECKERS, "consumer-group"))
@@ -206,6 +207,80 @@ def test_in_a_sparse_log_a_lost_record_does_not_excuse_a_skip_below_it(
 ) -> None:
     """The record at offset 1 was there, or may have been, when the member received offset 2 after it."""
     assert of_sparse_log(earlier) == [judgement]
+
+
+def of_empty_end(
+    *later: Call,
+    poll: Call | None = None,
+    flagged: bool = True,
+    sparse: bool = True,
+) -> list[Judgement]:
+    """Judges a group that receives offset 0 and commits 2 at 230; offset 1 was taken, and had no record.
+
+    Args:
+        later: What else clients append; the final reads return it at offset 1.
+        poll: How the member received offset 0, unless it is a poll at 130 that began there.
+        flagged: Whether the election at 300, which loses the end of the log, is flagged.
+        sparse: Whether offsets may be missing.
+    """
+    group = Group()
+    group.commit(2)
+    events = [{**row, "at_ns": 220 + row["at_ns"]} for row in group.rows]
+    calls = [APPENDS[0], poll or delivery(30, (0, 0)), *later]
+    calls += final_read(80, 0, *(call.op for call in later))
+    states = [
+        state(2, 1, [1, 2, 3], epoch=0),
+        state(50, 3, [2, 3], epoch=1),
+        state(300, 2, [2], epoch=2, flagged=flagged),
+    ]
+    tables = run(calls, states=states, group_events=events)
+    verdict = judge_run(tables, replace(CONTEXT, sparse_offsets=sparse))
+    return [anomaly.judgement for anomaly in found(verdict)]
+
+
+def test_a_member_passes_the_end_of_a_log_that_has_no_records_for_it() -> None:
+    """Op 1 is written at offset 1 when a flagged election has lost that end."""
+    later = append(1, 1, at=400)
+    assert of_empty_end(later) == [Judgement.EXCUSED]
+    assert of_empty_end(later, flagged=False) == [Judgement.FORBIDDEN]
+    assert of_empty_end(later, sparse=False) == [Judgement.FORBIDDEN]
+
+
+@pytest.mark.parametrize(
+    ("sent", "judgement"),
+    [
+        (append(1, 1, at=10), Judgement.FORBIDDEN),
+        # It may have been written before the member read, or after the election.
+        (replace(append(1, 1, at=10), res=None, outcome="info"), Judgement.UNDECIDED),
+        # The member had read when it was sent.
+        (replace(append(1, 1, at=132), res=None, outcome="info"), Judgement.EXCUSED),
+        (replace(append(1, 1, at=131), res=None, outcome="info"), Judgement.UNDECIDED),
+    ],
+)
+def test_a_record_that_may_have_been_at_the_end_of_the_log_may_have_been_skipped(
+    sent: Call, judgement: Judgement
+) -> None:
+    assert of_empty_end(sent) == [judgement]
+
+
+@pytest.mark.parametrize(
+    ("poll", "judgement"),
+    [
+        # The member that committed went over offset 1 in its last poll that began there or below.
+        ({"inv": 230, "res": 241}, Judgement.EXCUSED),
+        ({"inv": 231, "res": 241}, Judgement.FORBIDDEN),
+        ({"process": 71}, Judgement.FORBIDDEN),
+        ({"position": 2, "records": ()}, Judgement.FORBIDDEN),
+        # Where it began, or when its records were fetched, is not known. Another election was at 50.
+        ({"position": -1}, Judgement.UNDECIDED),
+        ({"epoch": FETCHED_AHEAD}, Judgement.UNDECIDED),
+    ],
+)
+def test_the_poll_that_passed_the_end_of_the_log_is_known(
+    poll: dict[str, Any], judgement: Judgement
+) -> None:
+    later = append(1, 1, at=400)
+    assert of_empty_end(later, poll=replace(delivery(30, (0, 0)), **poll)) == [judgement]
 
 
 def test_the_epochs_of_records_show_that_a_skipped_one_was_in_a_later_log() -> None:
