@@ -15,14 +15,19 @@ def never_took_effect(name: str) -> str:
     return f"the fault {name!r} never took effect"
 
 
+def none_was_injected(name: str) -> str:
+    """Returns the reason of a run without any fault of a required name, which may be that of a template."""
+    return f"{name!r} never took effect (none was injected)"
+
+
 def some_never_took_effect(name: str) -> str:
     """Returns how the reason of a run begins in which some of the faults of a name had none that had to."""
     return f"some of the faults {name!r} never took effect"
 
 
-def beginnings(name: str) -> tuple[str, str]:
+def beginnings(name: str) -> tuple[str, ...]:
     """Returns how the reason begins if faults of a name lacked the effect that they had to have."""
-    return never_took_effect(name), some_never_took_effect(name)
+    return never_took_effect(name), some_never_took_effect(name), none_was_injected(name)
 
 
 def without_effect(name: str, rows: Sequence[Mapping[str, Any]], required: Sequence[str]) -> str:
@@ -34,8 +39,10 @@ def without_effect(name: str, rows: Sequence[Mapping[str, Any]], required: Seque
         required: What had to take effect, as `RunContext.enabled_faults` names it.
     """
     own = [row for row in rows if row["fault"] == name]
+    if not own:
+        return none_was_injected(name)
     if not any(row["took_effect"] for row in own):
-        return f"{never_took_effect(name)} ({why_all_idle(own) or 'none was injected'})"
+        return f"{never_took_effect(name)} ({why_all_idle(own)})"
     idle = [
         row
         for row in own

@@ -305,12 +305,12 @@ UNKNOWN = [
     unknown(
         "fault demanded that was not injected",
         lambda t: _facts(t).update(enabled_faults=["kill"]),
-        "the fault 'kill' never took effect",
+        "'kill' never took effect (none was injected)",
     ),
     unknown(
         "faults of a run without a loss",
         lambda t: t["faults"].clear(),
-        "the fault 'isolate' never took effect (none was injected)",
+        "'isolate' never took effect (none was injected)",
     ),
     unknown(
         "fault without effect",
