@@ -9,6 +9,7 @@
 | `edges`, `components`, `cycles` | dependencies, strongly connected components, kinds of cycles |
 | `isolation` | which isolation level each anomaly breaks |
 | `events`, `validation` | the table `transaction_events` as transactions; what it must hold |
+| `event_order` | what the order of recorded events shows beyond the times of transactions |
 | `checker` | the checker `transactions` of our own runs |
 | `found` | what is stated before it is judged, and the words of sentences |
 """

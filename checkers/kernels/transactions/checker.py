@@ -15,19 +15,17 @@ undecided.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 
-from checkers.anomalies import ANOMALIES
 from checkers.kernels.evidence import seconds
 from checkers.kernels.lawful_losses import may_lack_records
 from checkers.kernels.metadata_gaps import Shown, effective_min_isr
 from checkers.kernels.progress import PROGRESS
 from checkers.kernels.transactions.check import check_log_transactions
 from checkers.kernels.transactions.columns import Transaction, transactions_of
+from checkers.kernels.transactions.event_order import forbidden, order_of_events, seen_committed
 from checkers.kernels.transactions.events import (
-    TRUSTED,
     Recorded,
     as_transactions,
     recorded_transactions,
@@ -44,7 +42,6 @@ from harness.contracts.verdict import Judgement, Witness
 from harness.history.op import TransactionEvent
 from harness.history.schema import COORDINATOR_STATES
 
-PRECOMMITTED = "precommitted-read"
 NO_COMMIT = "no transaction committed in the whole run"
 NO_ORDER = (
     "no transaction began more than clock_error_ns after another one had committed, so their order cannot be"
@@ -99,10 +96,14 @@ class TransactionsChecker:
         elif _is_order_hidden(recorded, context):
             report = replace(report, unknown_reasons=(*report.unknown_reasons, NO_ORDER))
         stuck = standstill(tables, recorded, context)
-        found = report.findings
-        if not any(finding.id == PRECOMMITTED for finding in found):
-            found = (*found, *_received_early(recorded))
-        findings = (*found, *_taken_over(events, recorded), *([stuck] if stuck else ()))
+        known = {finding.id for finding in report.findings}
+        shown = order_of_events(recorded)
+        findings = (
+            *report.findings,
+            *(finding for finding in shown if finding.id not in known),
+            *_taken_over(events, recorded),
+            *([stuck] if stuck else ()),
+        )
         if _may_have_lost(tables, context):
             findings = tuple(_undecided(one, MAY_BE_LOST, NEVER_LOST) for one in findings)
         elif context.log_start_offset or context.compacted:
@@ -166,73 +167,6 @@ def _is_order_hidden(recorded: Sequence[Recorded], context: RunContext) -> bool:
     )
 
 
-def _received_early(recorded: Sequence[Recorded]) -> tuple[CheckerFinding, ...]:
-    """Returns records that a consumer received before the commit of their transaction was requested.
-
-    The kernel knows when the transaction of the consumer ended; the table also has when each record was received.
-    Records of transactions that aborted are anomalies of their own.
-    """
-    sender_of = {value: one for one in recorded for value in one.sends}
-    bad: list[tuple[Recorded, Mapping[str, Any], Recorded]] = []
-    for reader in recorded:
-        if reader.is_uncommitted_read:
-            continue
-        for row in reader.polls:
-            sender = sender_of.get(row["value"]) if row["status"] == TRUSTED else None
-            if sender is None or sender.outcome == "aborted":
-                continue
-            if sender.asked is None:
-                is_early = sender.outcome != "committed"
-            else:
-                is_early = row["event_index"] < sender.asked["event_index"]
-            place = sender.sends[row["value"]]
-            # In another partition it is a phantom.
-            if is_early and (place["topic"], place["partition"]) == (
-                row["topic"],
-                row["partition"],
-            ):
-                bad.append((reader, row, sender))
-    if not bad:
-        return ()
-    reader, row, sender = bad[0]
-    one, other = int(reader.begin["transaction"]), int(sender.begin["transaction"])
-    when = "never requested its commit"
-    if sender.asked is not None:
-        when = f"requested its commit only at {seconds(sender.asked['at_ns'])}"
-    return (
-        _forbidden(
-            PRECOMMITTED,
-            count=len(bad),
-            sentence=(
-                f"T{one} received {row['value']} at offset {row['offset']} of {row['topic']}-{row['partition']} at"
-                f" {seconds(row['at_ns'])}, but T{other}, which sent it, {when}"
-            ),
-            witnesses=tuple(
-                Witness(
-                    op_index=number,
-                    text=f"process {each.begin['process']} T{number} -> {each.outcome}",
-                )
-                for number, each in ((one, reader), (other, sender))
-            ),
-        ),
-    )
-
-
-def _forbidden(
-    identifier: str, *, count: int, sentence: str, witnesses: tuple[Witness, ...]
-) -> CheckerFinding:
-    anomaly = ANOMALIES[identifier]
-    return CheckerFinding(
-        id=identifier,
-        level=anomaly.level,
-        count=count,
-        judgement=Judgement.FORBIDDEN,
-        rule=f"{KAFKA_READ_COMMITTED} forbids it: {anomaly.definition}",
-        sentence=sentence,
-        witnesses=witnesses,
-    )
-
-
 def _taken_over(events: pa.Table, recorded: Sequence[Recorded]) -> tuple[CheckerFinding, ...]:
     """Returns the commits of producers whose transactional id another one had taken over (`zombie-commit`).
 
@@ -243,7 +177,7 @@ def _taken_over(events: pa.Table, recorded: Sequence[Recorded]) -> tuple[Checker
     initialised = [
         row for row in events.to_pylist() if row["event"] == TransactionEvent.INITIALISED
     ]
-    seen = _seen_committed(recorded)
+    seen = seen_committed(recorded)
     bad: list[tuple[Recorded, Mapping[str, int], str]] = []
     for one in recorded:
         begin = one.begin
@@ -266,7 +200,7 @@ def _taken_over(events: pa.Table, recorded: Sequence[Recorded]) -> tuple[Checker
     number = int(one.begin["transaction"])
     ended = "..." if one.end is None else seconds(one.end["at_ns"])
     return (
-        _forbidden(
+        forbidden(
             "zombie-commit",
             count=len(bad),
             sentence=(
@@ -285,32 +219,6 @@ def _taken_over(events: pa.Table, recorded: Sequence[Recorded]) -> tuple[Checker
             ),
         ),
     )
-
-
-def _seen_committed(recorded: Sequence[Recorded]) -> dict[int, str]:
-    """Returns the transactions of unknown outcome that a read_committed consumer saw, and the words for it.
-
-    A record that was received before the commit was requested is `precommitted-read` and shows no commit.
-    """
-    sender_of = {value: one for one in recorded for value in one.sends}
-    seen: dict[int, str] = {}
-    for reader in recorded:
-        if reader.is_uncommitted_read:
-            continue
-        for row in reader.polls:
-            sender = sender_of.get(row["value"]) if row["status"] == TRUSTED else None
-            if sender is None or sender.outcome != "unknown" or sender.asked is None:
-                continue
-            number = int(sender.begin["transaction"])
-            place = sender.sends[row["value"]]
-            is_there = (place["topic"], place["partition"]) == (row["topic"], row["partition"])
-            if is_there and row["event_index"] > sender.asked["event_index"]:
-                seen.setdefault(
-                    number,
-                    f"and T{int(reader.begin['transaction'])}, which reads committed records, received"
-                    f" {row['value']} at offset {row['offset']} of {row['topic']}-{row['partition']}",
-                )
-    return seen
 
 
 def _may_have_lost(tables: Mapping[str, pa.Table], context: RunContext) -> bool:

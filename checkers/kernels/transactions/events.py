@@ -26,7 +26,7 @@ class Recorded:
     Attributes:
         begin: Row of its begin.
         sends: Rows of its sends, by value.
-        offsets_of: Offsets of acknowledged sends, by value.
+        acknowledged: Rows of acknowledgements, by value.
         polls: Rows of polled records.
         positions: Rows of committed positions.
         asked: Row of the request to commit, if there is one.
@@ -35,7 +35,7 @@ class Recorded:
 
     begin: Mapping[str, Any]
     sends: dict[int, Mapping[str, Any]] = field(default_factory=dict)
-    offsets_of: dict[int, int | None] = field(default_factory=dict)
+    acknowledged: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     polls: list[Mapping[str, Any]] = field(default_factory=list)
     positions: list[Mapping[str, Any]] = field(default_factory=list)
     asked: Mapping[str, Any] | None = None
@@ -56,6 +56,11 @@ class Recorded:
         """Whether it sent records or positions; all others only polled."""
         return bool(self.sends or self.positions)
 
+    def offset_of(self, value: int) -> int | None:
+        """Returns the offset with which a send was acknowledged; None if there is none."""
+        row = self.acknowledged.get(value)
+        return None if row is None else row["offset"]
+
 
 def recorded_transactions(events: pa.Table) -> list[Recorded]:
     """Returns the transactions of a run in the order in which they began.
@@ -75,7 +80,7 @@ def recorded_transactions(events: pa.Table) -> list[Recorded]:
         if event == TransactionEvent.SEND:
             one.sends[row["value"]] = row
         elif event == TransactionEvent.SENT:
-            one.offsets_of[row["value"]] = row["offset"]
+            one.acknowledged[row["value"]] = row
         elif event == TransactionEvent.POLL:
             one.polls.append(row)
         elif event == TransactionEvent.OFFSET:
@@ -121,7 +126,7 @@ def _transaction(one: Recorded, group: int, *, has_final_reads: bool) -> Transac
 
 def _micro_operations(one: Recorded) -> tuple[MicroOperation, ...]:
     parts: list[tuple[int, MicroOperation]] = [
-        (row["number"], Append(_key(row), value, one.offsets_of.get(value)))
+        (row["number"], Append(_key(row), value, one.offset_of(value)))
         for value, row in one.sends.items()
     ]
     parts += [(row["number"], CommitOffset(_key(row), row["offset"])) for row in one.positions]

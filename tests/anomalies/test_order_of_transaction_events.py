@@ -1,0 +1,110 @@
+"""What the order of recorded events shows about transactions that overlap."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.contracts.verdict import Judgement, Validity, Verdict
+from tests.anomalies.recorded_anomalies import judgements
+from tests.anomalies.recorded_transactions import CONTEXT, A, Events, producer
+from tests.anomalies.runs import state, table
+
+
+def _in_log_before(second_offset: int, *, shown_by: str = "sent") -> Events:
+    """Of two transactions that overlap, the second one's record is in the log before the first one sends its own.
+
+    Its acknowledgement shows that, with an offset or without one, or a poll with read_uncommitted.
+    """
+    events = Events()
+    one, other = producer(events, 1), producer(events, 2, "q")
+    early = events.note(other, "send", A, number=0)
+    events.rows[early]["value"] = early
+
+    def acknowledge(offset: int | None) -> None:
+        events.note(other, "sent", A, number=0, offset=offset, value=early)
+
+    if shown_by != "poll":
+        acknowledge(5 if shown_by == "sent" else None)
+    if shown_by == "poll":
+        events.read(7, A, (5, early), isolation="read_uncommitted")
+    late = events.send(one, 0, A, second_offset)
+    if shown_by == "poll":
+        acknowledge(5)
+    events.commit(one)
+    events.commit(other)
+    events.closing(a=sorted([(5, early), (second_offset, late)]))
+    return events
+
+
+@pytest.mark.parametrize("shown_by", ["sent", "sent without offset", "poll"])
+@pytest.mark.parametrize("clock_error_ns", [0, 2_000_000])
+def test_a_record_is_overtaken_although_the_transactions_overlap(
+    shown_by: str, clock_error_ns: int
+) -> None:
+    context = replace(CONTEXT, clock_error_ns=clock_error_ns)
+    found = _in_log_before(3, shown_by=shown_by).verdict(context)
+    assert judgements(found)["order-inversion"] is Judgement.FORBIDDEN
+    assert found.validity is Validity.INVALID
+    missed = _in_log_before(6, shown_by=shown_by).verdict()
+    assert "order-inversion" not in judgements(missed)
+    assert missed.validity is Validity.VALID, missed.reasons
+
+
+def test_the_sentence_names_both_records() -> None:
+    (anomaly,) = (
+        one for one in _in_log_before(3).verdict().anomalies if one.id == "order-inversion"
+    )
+    assert anomaly.sentence == (
+        "T1 sent 6 at 0.006 s, after 4 of T3 had been acknowledged at 0.005 s, but in t-0 it is at offset 3,"
+        " before the other one at offset 5"
+    )
+    assert [one.op_index for one in anomaly.witnesses] == [3, 1]
+
+
+def _sent_together(*, is_aborted: bool) -> Verdict:
+    """Each of two records is sent before the other one is acknowledged; the later send gets the smaller offset."""
+    events = Events()
+    one, other = producer(events, 1), producer(events, 2, "q")
+    first = events.note(one, "send", A, number=0)
+    events.rows[first]["value"] = first
+    second = events.send(other, 0, A, 3)
+    events.note(one, "sent", A, number=0, offset=5, value=first)
+    events.commit(other)
+    if is_aborted:
+        events.abort(one)
+    else:
+        events.commit(one)
+    events.closing(a=[(3, second)] if is_aborted else [(3, second), (5, first)])
+    return events.verdict()
+
+
+@pytest.mark.parametrize("is_aborted", [True, False])
+def test_of_two_records_on_their_way_either_may_come_first(is_aborted: bool) -> None:
+    found = _sent_together(is_aborted=is_aborted)
+    assert found.validity is Validity.VALID, found.reasons
+
+
+def test_a_record_of_an_aborted_transaction_is_overtaken_too() -> None:
+    events = Events()
+    one, other = producer(events, 1), producer(events, 2, "q")
+    events.send(other, 0, A, 5)
+    kept = events.send(one, 0, A, 3)
+    events.abort(other)
+    events.commit(one)
+    events.closing(a=[(3, kept)])
+    assert judgements(events.verdict())["order-inversion"] is Judgement.FORBIDDEN
+
+
+def test_an_offset_that_held_two_values_shows_no_order() -> None:
+    events = _in_log_before(3)
+    events.read(8, A, (5, 6), isolation="read_uncommitted")
+    found = judgements(events.verdict())
+    assert {"divergent-value", "duplicate"} <= set(found)
+    assert "order-inversion" not in found
+
+
+def test_after_an_unclean_election_it_is_undecided() -> None:
+    states = table("partition_states", [state(0, 1, [1], epoch=1, flagged=True)])
+    found = _in_log_before(3).verdict(partition_states=states)
+    assert judgements(found)["order-inversion"] is Judgement.UNDECIDED
+    assert found.validity is Validity.UNKNOWN
