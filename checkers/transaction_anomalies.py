@@ -128,7 +128,7 @@ TRANSACTION_ROWS: tuple[Row, ...] = (
         "precommitted-read",
         "integrity",
         "A consumer received a record before the commit of its transaction was requested, for example within that"
-        " transaction itself.",
+        " transaction itself, or behind a record of a transaction whose commit was requested only afterwards.",
         "records",
         _JEPSEN + "; " + _KIP_98,
     ),

@@ -103,8 +103,71 @@ def test_an_offset_that_held_two_values_shows_no_order() -> None:
     assert "order-inversion" not in found
 
 
-def test_after_an_unclean_election_it_is_undecided() -> None:
+def _received_behind(
+    *, asks: str = "after", ends: str = "committed", isolation: str = "read_committed"
+) -> Events:
+    """A consumer receives a committed record behind one of a transaction that ends before, or afterwards."""
+    events = Events()
+    one, other = producer(events, 1), producer(events, 2, "q")
+    first, second = events.send(one, 0, A, 0), events.send(other, 0, A, 1)
+    events.commit(other)
+
+    def end() -> None:
+        events.note(one, "abort-asked" if ends == "aborted" else "commit-asked")
+        events.note(one, "unknown" if ends.startswith("unknown") else ends)
+
+    if asks == "before":
+        end()
+    events.read(7, A, (1, second), isolation=isolation)
+    if asks == "after":
+        end()
+    is_there = ends in ("committed", "unknown and read")
+    events.closing(a=[(0, first), (1, second)] if is_there else [(1, second)])
+    return events
+
+
+@pytest.mark.parametrize("ends", ["committed", "unknown and read"])
+def test_nothing_is_received_behind_a_record_of_a_transaction_that_commits_afterwards(
+    ends: str,
+) -> None:
+    found = _received_behind(ends=ends).verdict()
+    assert judgements(found) == {"precommitted-read": Judgement.FORBIDDEN}
+    assert found.validity is Validity.INVALID
+    (anomaly,) = found.anomalies
+    assert anomaly.sentence == (
+        "T10 received 6 at offset 1 of t-0 at 0.011 s, but T1, which sent 4 at offset 0 before it, requested its"
+        " commit only at 0.013 s"
+    )
+    missed = _received_behind(asks="before", ends=ends).verdict()
+    assert missed.validity is Validity.VALID, missed.reasons
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        # It may have been aborted because its time was over.
+        _received_behind(ends="aborted"),
+        _received_behind(ends="unknown"),
+        _received_behind(isolation="read_uncommitted"),
+    ],
+)
+def test_records_behind_others_may_be_received(events: Events) -> None:
+    found = events.verdict()
+    assert Judgement.FORBIDDEN not in judgements(found).values()
+    assert found.validity is Validity.VALID, found.reasons
+
+
+def test_a_record_that_may_have_been_removed_keeps_nothing_back() -> None:
+    found = _received_behind().verdict(replace(CONTEXT, log_start_offset=1))
+    assert "precommitted-read" not in judgements(found)
+
+
+def test_after_an_unclean_election_both_are_undecided() -> None:
     states = table("partition_states", [state(0, 1, [1], epoch=1, flagged=True)])
-    found = _in_log_before(3).verdict(partition_states=states)
-    assert judgements(found)["order-inversion"] is Judgement.UNDECIDED
-    assert found.validity is Validity.UNKNOWN
+    for events, anomaly in (
+        (_in_log_before(3), "order-inversion"),
+        (_received_behind(), "precommitted-read"),
+    ):
+        found = events.verdict(partition_states=states)
+        assert judgements(found)[anomaly] is Judgement.UNDECIDED
+        assert found.validity is Validity.UNKNOWN

@@ -97,7 +97,7 @@ class TransactionsChecker:
             report = replace(report, unknown_reasons=(*report.unknown_reasons, NO_ORDER))
         stuck = standstill(tables, recorded, context)
         known = {finding.id for finding in report.findings}
-        shown = order_of_events(recorded)
+        shown = order_of_events(recorded, context.log_start_offset)
         findings = (
             *report.findings,
             *(finding for finding in shown if finding.id not in known),

@@ -5,10 +5,15 @@ sent, acknowledged and received, and its numbers are in the order in which that 
 
 A log gives each record the next offset. So a record that was acknowledged or received before another one was sent
 has the smaller offset (`order-inversion`), even if their transactions overlap.
+
+Consumers with `read_committed` receive nothing behind the last stable offset, which is at most the first offset of
+a transaction that is still open. Until its commit was requested, nothing behind its records was visible, either
+(`precommitted-read`). Only a transaction that committed shows this: any other may have been aborted at any time.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,9 +50,17 @@ class Placed:
     shown: Row
 
 
-def order_of_events(recorded: Sequence[Recorded]) -> tuple[CheckerFinding, ...]:
-    """Returns what contradicts the order in which events happened, for all transactions of a run."""
-    return (*_received_early(recorded), *_overtaken(_placed(recorded)))
+def order_of_events(
+    recorded: Sequence[Recorded], log_start_offset: int
+) -> tuple[CheckerFinding, ...]:
+    """Returns what contradicts the order in which events happened.
+
+    Args:
+        recorded: All transactions of a run.
+        log_start_offset: The first offset whose record was certainly not removed.
+    """
+    placed = _placed(recorded)
+    return (*_received_early(recorded, placed, log_start_offset), *_overtaken(placed))
 
 
 def _placed(recorded: Sequence[Recorded]) -> dict[Place, list[Placed]]:
@@ -107,35 +120,49 @@ def _overtaken(placed: Mapping[Place, Sequence[Placed]]) -> tuple[CheckerFinding
     )
 
 
-def _received_early(recorded: Sequence[Recorded]) -> tuple[CheckerFinding, ...]:
+def _received_early(
+    recorded: Sequence[Recorded], placed: Mapping[Place, Sequence[Placed]], log_start_offset: int
+) -> tuple[CheckerFinding, ...]:
     """Returns records that a consumer received before the commit of their transaction was requested.
 
-    Records of aborted transactions are other anomalies.
+    The same holds for a record behind one of such a transaction. Records of aborted transactions are other
+    anomalies.
     """
     sender_of = senders(recorded)
-    bad: list[tuple[Recorded, Row, Recorded]] = []
+    stable = _Stable(placed, seen_committed(recorded), log_start_offset)
+    bad: list[tuple[Recorded, Row, Recorded, Placed | None]] = []
     for reader in recorded:
         if reader.is_uncommitted_read:
             continue
         for row in reader.polls:
             sender = sender_of.get(row["value"]) if row["status"] == TRUSTED else None
-            if sender is None or sender.outcome == "aborted" or not _is_early(row, sender):
+            if sender is None or sender.outcome == "aborted":
                 continue
-            if _place(sender.sends[row["value"]]) == _place(row):  # otherwise it is a phantom
-                bad.append((reader, row, sender))
+            if _place(sender.sends[row["value"]]) != _place(row):
+                continue  # a phantom
+            before = stable.open_before(row)
+            if _is_early(row, sender):
+                bad.append((reader, row, sender, None))
+            elif before is not None:
+                bad.append((reader, row, before.sender, before))
     if not bad:
         return ()
-    reader, row, sender = bad[0]
+    reader, row, sender, before = bad[0]
     when = "never requested its commit"
     if sender.asked is not None:
         when = f"requested its commit only at {seconds(sender.asked['at_ns'])}"
+    which = (
+        f"{_name(sender)}, which sent it,"
+        if before is None
+        else f"{_name(sender)}, which sent {before.send['value']} at offset {before.offset} before it,"
+    )
     return (
         forbidden(
             PRECOMMITTED,
             count=len(bad),
             sentence=(
                 f"{_name(reader)} received {row['value']} at offset {row['offset']} of {_words(row)} at"
-                f" {seconds(row['at_ns'])}, but {_name(sender)}, which sent it, {when}"
+                f" {seconds(row['at_ns'])}, but {which} {when}"
             ),
             witnesses=_witnesses(reader, sender),
         ),
@@ -146,6 +173,41 @@ def _is_early(row: Row, sender: Recorded) -> bool:
     if sender.asked is None:
         return sender.outcome != "committed"
     return _index(row) < _index(sender.asked)
+
+
+class _Stable:
+    """Which transactions that committed were open when a record behind one of theirs was received.
+
+    Args:
+        placed: All records.
+        seen: Numbers of transactions of unknown outcome that committed.
+        log_start_offset: The first offset whose record was certainly not removed.
+    """
+
+    def __init__(
+        self,
+        placed: Mapping[Place, Sequence[Placed]],
+        seen: Collection[int],
+        log_start_offset: int,
+    ) -> None:
+        self._offsets: dict[Place, list[int]] = {}
+        # Of the records up to each of these offsets, the one whose commit was requested last.
+        self._last: dict[Place, list[Placed]] = {}
+        for place, records in placed.items():
+            for one in records:
+                sender = one.sender
+                is_committed = sender.outcome == "committed" or _number(sender) in seen
+                if not is_committed or sender.asked is None or one.offset < log_start_offset:
+                    continue
+                last = self._last.setdefault(place, [])
+                self._offsets.setdefault(place, []).append(one.offset)
+                last.append(max([*last[-1:], one], key=_asked))
+
+    def open_before(self, row: Row) -> Placed | None:
+        """Returns a record before the polled one whose transaction was open; None if none is known."""
+        at = bisect_left(self._offsets.get(_place(row), []), row["offset"])
+        before = self._last[_place(row)][at - 1] if at else None
+        return before if before is not None and _asked(before) > _index(row) else None
 
 
 def seen_committed(recorded: Sequence[Recorded]) -> dict[int, str]:
@@ -205,6 +267,11 @@ def _witnesses(*transactions: Recorded) -> tuple[Witness, ...]:
 
 def _index(row: Row) -> int:
     return int(row["event_index"])
+
+
+def _asked(one: Placed) -> int:
+    assert one.sender.asked is not None
+    return _index(one.sender.asked)
 
 
 def _place(row: Row) -> Place:
