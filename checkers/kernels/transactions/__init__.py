@@ -3,7 +3,7 @@
 | module | content |
 |---|---|
 | `columns` | the input: `Transactions`, and `transactions_of` for Python values |
-| `check` | `check_list_append` and `check_log_transactions`: a history in, judged findings out |
+| `check` | `check_list_append`, `check_log_transactions` and `check_inputs`: a history in, judged findings out |
 | `writes`, `lists`, `logs` | who wrote what; version orders and dependencies of lists and of logs |
 | `list_anomalies`, `log_anomalies`, `log_sequences`, `log_closing` | anomalies that need no cycle |
 | `edges`, `components`, `cycles` | dependencies, strongly connected components, kinds of cycles |

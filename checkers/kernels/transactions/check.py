@@ -26,7 +26,7 @@ from checkers.kernels.transactions.log_anomalies import log_anomalies
 from checkers.kernels.transactions.log_closing import MayRepeat, closing_anomalies, input_anomalies
 from checkers.kernels.transactions.log_sequences import sequence_anomalies
 from checkers.kernels.transactions.logs import log_edges, log_history
-from harness.contracts.checker import CheckerReport
+from harness.contracts.checker import CheckerFinding, CheckerReport
 from harness.contracts.verdict import Judgement
 
 _NOTHING_TESTED = "no transaction depends on what another one read or wrote, so nothing was tested"
@@ -86,7 +86,6 @@ def check_log_transactions(
     promise: str = KAFKA_READ_COMMITTED,
     clock_error_ns: int = 0,
     search_steps_max: int = SEARCH_STEPS_MAX,
-    may_repeat: MayRepeat | None = None,
 ) -> CheckerReport:
     """Checks a history in which transactions send records to partitions, poll them and commit consumer positions.
 
@@ -97,7 +96,6 @@ def check_log_transactions(
         clock_error_ns: Largest difference between two clocks that stamped transactions.
         search_steps_max: Budget of the search; where it ends, a reason says what is unknown, unless the promise is
             one of Kafka's.
-        may_repeat: Which inputs may have been processed twice although no promise was broken; none without it.
 
     Returns:
         Findings, reasons why more may be wrong, and counts.
@@ -116,10 +114,30 @@ def check_log_transactions(
     )
     found += sequence_anomalies(history, words, is_read_committed=is_read_committed)
     closing, reasons = closing_anomalies(history, words, clock_error_ns)
-    found += [*closing, *input_anomalies(history, words, clock_error_ns, may_repeat)]
+    found += [*closing, *input_anomalies(history, words, clock_error_ns)]
     graph = graph_of(t, history.is_node, log_edges(history), clock_error_ns)
     search = CycleSearch(graph, with_circular_reads=True, search_steps_max=search_steps_max)
     return report_of(t, graph, found, reasons, search, promise, words)
+
+
+def check_inputs(
+    transactions: Transactions, *, clock_error_ns: int = 0, may_repeat: MayRepeat | None = None
+) -> tuple[CheckerFinding, ...]:
+    """Checks what consumer groups consumed, whatever the isolation levels of their members.
+
+    Args:
+        transactions: The history, in any order. Only those count as committed whose outcome says so.
+        clock_error_ns: Largest difference between two clocks that stamped transactions.
+        may_repeat: Which inputs may have been processed twice although no promise was broken; none without it.
+
+    Raises:
+        HistoryError: The columns contradict each other, or one value was sent twice to one partition.
+    """
+    t = normalised(transactions)
+    words = Words(t)
+    history = log_history(t, is_read_committed=False)
+    found = input_anomalies(history, words, clock_error_ns, may_repeat)
+    return tuple(judged(one, KAFKA_READ_COMMITTED, words) for one in found)
 
 
 def report_of(

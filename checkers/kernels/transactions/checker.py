@@ -5,6 +5,7 @@ with all transactions of producers and the closing reads, is judged by Kafka's p
 with `read_uncommitted` received is judged beside the same transactions by the promise for theirs, which allows
 records of aborted and of open transactions. A transaction that polls with `read_uncommitted` and sends records
 counts in the first judgement with what it sent. A kind of anomaly that both judgements find is reported once.
+What consumer groups consumed is judged apart, because a group may have members of both isolation levels.
 
 An unclean election removes records, committed positions and the states of transactions. No table shows which of
 them, so what may follow from one is undecided if there was any; only what nobody ever wrote stays forbidden. The
@@ -22,8 +23,8 @@ from checkers.kernels.evidence import seconds
 from checkers.kernels.lawful_losses import may_lack_records
 from checkers.kernels.metadata_gaps import Shown, effective_min_isr
 from checkers.kernels.progress import PROGRESS
-from checkers.kernels.transactions.check import check_log_transactions
-from checkers.kernels.transactions.columns import Transaction, transactions_of
+from checkers.kernels.transactions.check import check_inputs, check_log_transactions
+from checkers.kernels.transactions.columns import Append, Transaction, transactions_of
 from checkers.kernels.transactions.event_order import forbidden, order_of_events, seen_committed
 from checkers.kernels.transactions.events import (
     Recorded,
@@ -125,36 +126,39 @@ def _judged(
 
     def judged(transactions: list[Transaction], promise: str) -> CheckerReport:
         return check_log_transactions(
-            transactions_of(transactions),
-            promise=promise,
-            clock_error_ns=context.clock_error_ns,
-            may_repeat=may_repeat,
+            transactions_of(transactions), promise=promise, clock_error_ns=context.clock_error_ns
         )
 
-    complete = context.final_phase_complete
-    committed = [one for one in recorded if not one.is_uncommitted_read]
-    of_committed = as_transactions(committed, has_final_reads=complete)
-    uncommitted = [one for one in recorded if one.is_uncommitted_read]
-    readers = as_transactions(uncommitted, has_final_reads=False)
-    sent = [
-        without_polls(transaction)
-        for one, transaction in zip(uncommitted, readers, strict=True)
-        if one.sends
-    ]
-    report = judged([*of_committed, *sent], KAFKA_READ_COMMITTED)
-    if not uncommitted:
-        return report
-    writers = [
-        without_polls(transaction)
-        for one, transaction in zip(committed, of_committed, strict=True)
-        if one.is_write
-    ]
-    closing = [transaction for transaction in of_committed if transaction.is_final]
-    other = judged([*writers, *closing, *readers], KAFKA_READ_UNCOMMITTED)
-    known = {finding.id for finding in report.findings}
-    more = tuple(finding for finding in other.findings if finding.id not in known)
-    reasons = dict.fromkeys((*report.unknown_reasons, *other.unknown_reasons))
-    return replace(report, findings=(*report.findings, *more), unknown_reasons=tuple(reasons))
+    everything = as_transactions(recorded, has_final_reads=context.final_phase_complete)
+    inputs = check_inputs(
+        transactions_of(_with_outcomes_seen(everything, recorded)),
+        clock_error_ns=context.clock_error_ns,
+        may_repeat=may_repeat,
+    )
+    is_uncommitted = [one.is_uncommitted_read for one in recorded]
+    without_groups = [replace(one, group=None) for one in everything]
+    committed = [t for t, skip in zip(without_groups, is_uncommitted, strict=True) if not skip]
+    readers = [t for t, keep in zip(without_groups, is_uncommitted, strict=True) if keep]
+    sent = [without_polls(t) for t in readers if any(isinstance(op, Append) for op in t.ops)]
+    report = judged([*committed, *sent], KAFKA_READ_COMMITTED)
+    findings, reasons = (*report.findings, *inputs), report.unknown_reasons
+    if readers:
+        writes = {one.begin["transaction"] for one in recorded if one.is_write}
+        writers = [without_polls(t) for t in committed if t.id in writes]
+        closing = [t for t in committed if t.is_final]
+        other = judged([*writers, *closing, *readers], KAFKA_READ_UNCOMMITTED)
+        known = {finding.id for finding in report.findings}
+        findings = (*findings, *(one for one in other.findings if one.id not in known))
+        reasons = tuple(dict.fromkeys((*reasons, *other.unknown_reasons)))
+    return replace(report, findings=findings, unknown_reasons=reasons)
+
+
+def _with_outcomes_seen(
+    transactions: Sequence[Transaction], recorded: Sequence[Recorded]
+) -> list[Transaction]:
+    """Returns transactions with those as committed that a read_committed consumer saw."""
+    seen = seen_committed(recorded)
+    return [replace(one, outcome="committed") if one.id in seen else one for one in transactions]
 
 
 def _is_order_hidden(recorded: Sequence[Recorded], context: RunContext) -> bool:

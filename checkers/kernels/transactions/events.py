@@ -120,7 +120,11 @@ def _transaction(one: Recorded, group: int, *, has_final_reads: bool) -> Transac
         ended_event=None if one.end is None else one.end["event_index"],
         outcome=one.outcome,
         group=group if begin["group"] else None,
-        is_final=bool(begin["final"]) and not one.is_write and has_final_reads,
+        is_final=(
+            bool(begin["final"])
+            and has_final_reads
+            and not (one.is_write or one.is_uncommitted_read)
+        ),
     )
 
 
