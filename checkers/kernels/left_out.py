@@ -27,7 +27,8 @@ class LeftOut:
     """What was left out of a history; empty for a whole one.
 
     Attributes:
-        limit: One more than the largest offset that is known to have existed in the whole history.
+        limit: One more than the largest offset that was left out, or that reads and log ends of the whole history
+            show.
         final_end: Largest log end seen in the final phase of the whole history, -1 if none was.
         final_end_asked_ns: When the last operation was invoked that saw this one, -1 likewise.
 

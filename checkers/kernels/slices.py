@@ -126,6 +126,7 @@ class SliceReport:
         counts: Additive coverage.
         measures: What measures need, if they are taken.
         limit: One more than the largest offset that is known to have existed.
+        shown_limit: Likewise, without what only acknowledgements show.
         log_violated: Whether one of its operations alone violates the log.
         odd: Whether there is any finding, also one that is not about the log.
         defects: Offsets, ascending, that such a finding is about: a range that a poll skipped begins there, or the
@@ -143,6 +144,7 @@ class SliceReport:
     counts: dict[str, int]
     measures: SliceMeasures | None
     limit: int
+    shown_limit: int
     log_violated: bool
     odd: bool
     defects: I64
@@ -196,6 +198,7 @@ def cut_slice(
         measures=None if since is None else measures_of_slice(history, since, tried or {}),
         counts={**history.counts(), "acked": len(facts.acked)},
         limit=facts.places.limit,
+        shown_limit=_shown_limit(history),
         log_violated=bool(alone - NOT_ABOUT_THE_LOG),
         odd=bool(alone) or bool(len(swaps.later)),
         defects=np.unique(
@@ -221,6 +224,11 @@ def cut_slice(
         final_end_asked_ns=end_asked_ns,
     )
     return report, _parts(history, facts, width, group_polls, with_times=since is not None)
+
+
+def _shown_limit(history: PartitionHistory) -> int:
+    last, end = history.record_offset.max(initial=-1), history.end_offset.max(initial=0)
+    return max(int(last) + 1, int(end))
 
 
 def _defects(history: PartitionHistory, findings: Sequence[Finding], start: int) -> I64:

@@ -371,7 +371,8 @@ def _left_out(reports: Sequence[SliceReport], offsets: I64, good: LeftOut) -> Le
         np.array([report.final_end_asked_ns for report in reports]),
     )
     return LeftOut(
-        limit=max(report.limit for report in reports),
+        # Suspects are kept, and what acknowledgements show of them is not certain.
+        limit=max([*(report.shown_limit for report in reports), int(stop.max(initial=0))]),
         final_end=end,
         final_end_asked_ns=end_asked_ns,
         start=start,

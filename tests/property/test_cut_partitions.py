@@ -190,6 +190,31 @@ def test_a_record_that_was_read_in_another_piece_keeps_its_place() -> None:
     assert judged["unplaced-append"] is Judgement.FORBIDDEN
 
 
+@pytest.mark.parametrize("is_read", [False, True])
+def test_an_offset_that_only_acks_1_shows_need_not_be_filled(is_read: bool) -> None:
+    """Op 1 is at offset 1, where op 3 cannot be. Nobody can be at offset 2, if op 4 was read at offset 3."""
+    reads = [read(5, 30, 4, start=3)] if is_read else []
+    calls = [
+        append(0, 0, at=1),
+        replace(append(1, None, at=2), outcome="info", res=None),
+        Call(op=2, kind="latest", process=2, inv=10, res=11, offset=2),
+        append(3, 1, at=20, acks=1),
+        append(4, 3, at=24, acks=1),
+        *reads,
+        *final_read(10, 0, at=100),
+    ]
+    tables = run(calls)
+    context = RunContext(acked_during_faults_min=0)
+    for number in range(10):
+        assert differences(tables, context, random.Random(number)) == []
+    broken = {
+        anomaly.id
+        for anomaly in judged_as_a_whole(tables, context).anomalies
+        if anomaly.judgement is Judgement.FORBIDDEN
+    }
+    assert broken == ({"hole-before-append", "visible-regress"} if is_read else set())
+
+
 @pytest.mark.parametrize("identifier", EXAMPLES)
 def test_the_smallest_histories_and_their_near_misses(identifier: str) -> None:
     for text in (EXAMPLES[identifier].smallest, EXAMPLES[identifier].near_miss):

@@ -59,6 +59,26 @@ def by(process: int, call: Call) -> Call:
     return replace(call, process=process)
 
 
+# --- how far the log reaches ---
+
+
+@pytest.mark.parametrize(
+    ("call", "limit", "shown_limit"),
+    [
+        (append(1, 7, at=5), 8, 0),
+        (append(1, None, at=5), 0, 0),
+        (read(1, 5, 8, 9, start=3), 5, 5),
+        (log_end(1, 4, at=5), 4, 4),
+        (read(1, 5, end=6), 6, 6),
+    ],
+)
+def test_what_only_an_acknowledgement_shows_is_told_apart(
+    call: Call, limit: int, shown_limit: int
+) -> None:
+    report, _ = cut([call])
+    assert (report.limit, report.shown_limit) == (limit, shown_limit)
+
+
 # --- one fact per offset ---
 
 

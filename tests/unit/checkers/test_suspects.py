@@ -283,6 +283,7 @@ def report(**more: Any) -> SliceReport:
             "counts": {},
             "measures": None,
             "limit": 20,
+            "shown_limit": 9,
             "log_violated": False,
             "odd": False,
             "odd_ends": False,
@@ -343,7 +344,16 @@ def test_all_good_offsets_but_suspects_are_left_out() -> None:
     assert (left_out.start.tolist(), left_out.stop.tolist()) == ([0, 6], [5, 10])
     assert whole.offsets.tolist() == [5]
     assert whole.points.tolist() == [5, FAR]
-    assert (left_out.limit, left_out.final_end, whole.ignored) == (20, -1, 0)
+    assert (left_out.limit, left_out.final_end, whole.ignored) == (10, -1, 0)
+
+
+@pytest.mark.parametrize(("shown", "limit"), [((12, 15), 15), ((15, 3), 15), ((0, 0), 10)])
+def test_the_history_reaches_as_far_as_reads_log_ends_and_what_is_left_out_show(
+    shown: tuple[int, int], limit: int
+) -> None:
+    good = bucket_of(good_start=ints(0), good_stop=ints(10))
+    reports = [report(shown_limit=each) for each in shown]
+    assert plan(*reports, bucket=good).left_out.limit == limit
 
 
 @pytest.mark.parametrize(
