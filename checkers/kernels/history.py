@@ -424,6 +424,8 @@ def _read_ends(calls: _Calls, reports_end: Bools, end_offsets_seen: pa.Table) ->
     seen_op, seen_end = _ints(end_offsets_seen, "op_index"), _ints(end_offsets_seen, "end_offset")
     row = lookup(calls.op)(seen_op)
     known = row >= 0
+    # What a request received that did not succeed need not be the log end.
+    known[known] = calls.is_ok[row[known]]
     if not known.all():
         row, seen_end = row[known], seen_end[known]
     extra = np.flatnonzero(~reports_end[row] | (calls.reported_end(row) != seen_end))

@@ -256,6 +256,20 @@ def test_log_ends_of_known_operations_count_though_their_rows_do_not_have_them(o
     assert history.end_offset.tolist() == [3, 4]
 
 
+@pytest.mark.parametrize(("outcome", "ends"), [("ok", [3, 3]), ("info", []), ("fail", [])])
+def test_log_ends_of_requests_that_did_not_succeed_do_not_count(
+    outcome: str, ends: list[int]
+) -> None:
+    calls = [
+        Call(op=0, kind="latest", process=9, inv=5, res=6, offset=3),
+        read(1, 9, end=3, final=True),
+    ]
+    operations = [replace(call, outcome=outcome) for call in calls]
+    history = read_history(operations_table(operations), records_table(calls), ends_table(calls))
+    assert history.end_offset.tolist() == ends
+    assert history.end_final.tolist() == [False, True][: len(ends)]
+
+
 @pytest.mark.parametrize(
     ("offsets", "impossible"),
     [
