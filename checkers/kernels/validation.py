@@ -301,6 +301,7 @@ def check_context(context: RunContext, where: str) -> None:
         "healed_ns": (0, TIME_NS_MAX),
         "ended_ns": (0, TIME_NS_MAX),
         "stuck_after_ms": (0, OFFSET_MAX),
+        "recovery_max_ms": (0, OFFSET_MAX),
         "log_start_offset": (0, OFFSET_MAX),
         "acked_during_faults_min": (0, OFFSET_MAX),
         "min_isr": (1, 2**31 - 1),

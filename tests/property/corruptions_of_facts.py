@@ -168,6 +168,11 @@ REFUSED = [
         "acked_during_faults_min is -1",
     ),
     refused(
+        "negative limit of recovery",
+        lambda t: _facts(t).update(recovery_max_ms=-1),
+        "recovery_max_ms is -1",
+    ),
+    refused(
         "unknown checker",
         lambda t: _facts(t).update(checkers=["linearisability"]),
         "no checker is called 'linearisability'",
