@@ -79,6 +79,6 @@ def _object(text: str) -> Mapping[str, Any]:
     """Returns what JSON text has; nothing if it cannot be read or is no object, which changes no verdict."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

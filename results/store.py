@@ -218,7 +218,7 @@ def read_json(path: Path) -> dict[str, Any]:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise HistoryError(f"{path} cannot be read: {error}") from None
     if not isinstance(data, dict):
         raise HistoryError(f"{path} is not a JSON object")

@@ -251,7 +251,7 @@ def parsed(text: str) -> dict[str, Any]:
     """Returns a JSON object from a table, or the text under "text": a report never fails on a detail."""
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"text": text}
     return data if isinstance(data, dict) else {"text": text}
 

@@ -104,6 +104,8 @@ def test_details_are_readable_and_never_fail():
     ) == ("frames held: 3, nodes: b1 b2, ok: yes, deep (a: 1)")
     assert parsed("{broken") == {"text": "{broken"}
     assert parsed("[1]") == {"text": "[1]"}
+    deep = "[" * 100_000
+    assert parsed(deep) == {"text": deep}
 
 
 def comparison() -> dict[str, object]:

@@ -37,6 +37,7 @@ def row(number: int = 1, fault: str = "cut", **values: Any) -> dict[str, Any]:
         ({"params": '{"messages": "Fetch from b1"}'}, "no message matched 'Fetch from b1'"),
         ({"params": '{"ms": 5}'}, "it met no target"),
         ({"evidence": "{"}, "it met no target"),
+        ({"evidence": "[" * 100_000}, "it met no target"),
         ({"evidence": "[1]", "resolved": ["b1"]}, "no evidence shows an effect"),
     ],
 )

@@ -137,3 +137,6 @@ def test_json_files_are_sorted_and_replaced_atomically(tmp_path):
     path.write_text(json.dumps([1]))
     with pytest.raises(HistoryError, match="is not a JSON object"):
         read_json(path)
+    path.write_text("[" * 100_000)
+    with pytest.raises(HistoryError, match="cannot be read"):
+        read_json(path)
