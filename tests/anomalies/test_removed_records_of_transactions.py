@@ -130,3 +130,54 @@ def test_a_run_without_anomalies_is_valid_where_records_may_have_been_removed(
     context: RunContext,
 ) -> None:
     assert valid_run().verdict(context).validity is Validity.VALID
+
+
+def _moved(events: Events) -> Events:
+    """Moves all records to the next offset, so that no record is below the log start of `REMOVED`."""
+    for row in events.rows:
+        if row["offset"] is not None:
+            row["offset"] += 1
+    return events
+
+
+@pytest.mark.parametrize("make", [case[1] for case in MORE], ids=[case[0] for case in MORE])
+def test_records_from_the_log_start_on_were_not_removed(make: Callable[[], Events]) -> None:
+    complete, removed = make().verdict(), _moved(make()).verdict(REMOVED)
+    assert judgements(removed) == judgements(complete)
+    assert removed.validity is complete.validity is Validity.INVALID
+
+
+@pytest.mark.parametrize("identifier", CASES)
+def test_the_smallest_tables_are_decided_from_the_log_start_on(
+    identifier: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, smallest, near_miss = CASES[identifier]
+    complete = make(smallest), make(near_miss)
+    judged = Events.verdict
+    monkeypatch.setattr(
+        Events, "verdict", lambda events, _=CONTEXT: judged(_moved(events), REMOVED)
+    )
+    for before, after in zip(complete, (make(smallest), make(near_miss)), strict=True):
+        assert judgements(after) == judgements(before)
+        assert after.validity is before.validity
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_record_is_lost_if_it_is_not_below_the_log_start(lost: int) -> None:
+    """The record of one transaction is below the log start, and that of another one is at it."""
+    events = Events()
+    records = [*committed(events, 1, 0), *committed(events, 2, 1), *committed(events, 3, 2)]
+    events.closing(a=[record for record in records if record[0] != lost])
+    judgement = Judgement.FORBIDDEN if lost else Judgement.UNDECIDED
+    verdict = events.verdict(REMOVED)
+    assert judgements(verdict)["lost-acked-write"] is judgement
+    assert verdict.validity is (Validity.INVALID if lost else Validity.UNKNOWN)
+
+
+def test_of_two_lost_records_the_one_that_was_not_removed_is_named() -> None:
+    events = Events()
+    records = [*committed(events, 1, 0), *committed(events, 2, 1), *committed(events, 3, 2)]
+    events.closing(a=records[2:])
+    (anomaly,) = events.verdict(REMOVED).anomalies
+    assert (anomaly.count, anomaly.judgement) == (1, Judgement.FORBIDDEN)
+    assert f"committed {records[1][1]} in t-0" in anomaly.sentence

@@ -11,7 +11,7 @@ An unclean election removes records, committed positions and the states of trans
 them, so what may follow from one is undecided if there was any; only what nobody ever wrote stays forbidden. The
 same holds if a fault destroyed data of a replica and one replica of some topic may commit alone (min ISR 1).
 Where records were removed from a log, by retention or by the cleaner, only what a missing record explains is
-undecided.
+undecided. Retention removes no record from `log_start_offset` on, so what these records show alone is decided.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,6 +30,7 @@ from checkers.kernels.transactions.events import (
     Recorded,
     as_transactions,
     recorded_transactions,
+    records_from,
     without_polls,
 )
 from checkers.kernels.transactions.isolation import KAFKA_READ_COMMITTED, KAFKA_READ_UNCOMMITTED
@@ -91,7 +92,8 @@ class TransactionsChecker:
         """Checks all transactions of a run."""
         events = tables["transaction_events"]
         recorded = recorded_transactions(events)
-        report = _judged(recorded, context, OldPositions(recorded, tables, context).may_explain)
+        may_repeat = OldPositions(recorded, tables, context).may_explain
+        report = _judged(recorded, context, may_repeat)
         if not any(one.is_write and one.outcome == "committed" for one in recorded):
             report = replace(report, unknown_reasons=(NO_COMMIT,))
         elif _is_order_hidden(recorded, context):
@@ -107,9 +109,15 @@ class TransactionsChecker:
         )
         if _may_have_lost(tables, context):
             findings = tuple(_undecided(one, MAY_BE_LOST, NEVER_LOST) for one in findings)
-        elif context.log_start_offset or context.compacted:
-            reason = MAY_BE_CLEANED if context.compacted else MAY_BE_REMOVED
-            findings = tuple(_undecided(one, reason, NEVER_REMOVED) for one in findings)
+        elif context.compacted:
+            findings = tuple(_undecided(one, MAY_BE_CLEANED, NEVER_REMOVED) for one in findings)
+        elif context.log_start_offset:
+            kept = _judged(records_from(recorded, context.log_start_offset), context, may_repeat)
+            certain = {one.id: one for one in kept.findings if one.judgement is Judgement.FORBIDDEN}
+            findings = tuple(
+                certain.get(one.id, _undecided(one, MAY_BE_REMOVED, NEVER_REMOVED))
+                for one in findings
+            )
         if PROGRESS.name not in context.checkers:
             # No lost or removed record keeps a partition from being served.
             findings = (*findings, *stuck_partitions(tables, context))

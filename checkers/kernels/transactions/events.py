@@ -1,6 +1,6 @@
 """The table `transaction_events` as transactions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -139,6 +139,32 @@ def _micro_operations(one: Recorded) -> tuple[MicroOperation, ...]:
         polled.setdefault(row["number"], []).append((_key(row), row["offset"], _value(row)))
     parts += [(number, Poll(tuple(records))) for number, records in polled.items()]
     return tuple(part for _, part in sorted(parts, key=lambda part: part[0]))
+
+
+def records_from(recorded: Sequence[Recorded], first: int) -> list[Recorded]:
+    """Returns what was recorded of records at an offset, and at those after it.
+
+    What is known of a record at an earlier offset, or at an unknown one, is left out.
+
+    Args:
+        recorded: All transactions of a run.
+        first: The offset.
+    """
+    lowest: dict[int, int] = {}
+    for one in recorded:
+        for row in (*one.acknowledged.values(), *one.polls):
+            if row["offset"] is not None:
+                lowest[row["value"]] = min(row["offset"], lowest.get(row["value"], row["offset"]))
+    return [
+        replace(
+            one,
+            sends={
+                value: row for value, row in one.sends.items() if lowest.get(value, -1) >= first
+            },
+            polls=[row for row in one.polls if row["offset"] >= first],
+        )
+        for one in recorded
+    ]
 
 
 def without_polls(transaction: Transaction) -> Transaction:
