@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from checkers.kernels.history import OFFSET_MAX
 from harness.contracts.verdict import Judgement, Validity, Verdict
 from tests.anomalies.recorded_anomalies import judgements
 from tests.anomalies.recorded_transactions import CONTEXT, A, Events, producer
@@ -95,6 +96,25 @@ def test_a_record_of_an_aborted_transaction_is_overtaken_too() -> None:
     assert judgements(events.verdict())["order-inversion"] is Judgement.FORBIDDEN
 
 
+@pytest.mark.parametrize("early", [5, OFFSET_MAX])
+def test_of_several_records_behind_it_the_one_that_was_shown_first_counts(early: int) -> None:
+    """The record between both is acknowledged last, and each of two later sends is overtaken."""
+    events = Events()
+    one, other, last = producer(events, 1), producer(events, 2, "q"), producer(events, 3, "r")
+    first = events.send(other, 0, A, early)
+    second, third = events.send(one, 0, A, 2), events.send(last, 0, A, 1)
+    fourth = events.send(one, 1, A, 4)
+    for transaction in (one, other, last):
+        events.commit(transaction)
+    events.closing(a=[(1, third), (2, second), (4, fourth), (early, first)])
+    (anomaly,) = (one for one in events.verdict().anomalies if one.id == "order-inversion")
+    assert anomaly.count == 3
+    assert anomaly.sentence.startswith(f"T{one} sent {second} at ")
+    assert anomaly.sentence.endswith(
+        f"in t-0 it is at offset 2, before the other one at offset {early}"
+    )
+
+
 def test_an_offset_that_held_two_values_shows_no_order() -> None:
     events = _in_log_before(3)
     events.read(8, A, (5, 6), isolation="read_uncommitted")
@@ -154,6 +174,22 @@ def test_nothing_is_received_behind_a_record_of_a_transaction_that_commits_after
 def test_records_behind_others_may_be_received(events: Events) -> None:
     found = events.verdict()
     assert Judgement.FORBIDDEN not in judgements(found).values()
+    assert found.validity is Validity.VALID, found.reasons
+
+
+def test_an_open_transaction_keeps_nothing_back_that_is_before_its_records() -> None:
+    events = Events()
+    one, other, last = producer(events, 1), producer(events, 2, "q"), producer(events, 3, "r")
+    records = [
+        (offset, events.send(sender, 0, A, offset))
+        for offset, sender in enumerate((one, other, last))
+    ]
+    events.commit(one)
+    events.commit(other)
+    events.read(7, A, records[1])
+    events.commit(last)
+    events.closing(a=records)
+    found = events.verdict()
     assert found.validity is Validity.VALID, found.reasons
 
 
