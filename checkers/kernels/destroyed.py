@@ -141,23 +141,17 @@ class Destroyed:
             count: How many rows were before that.
             over_ns: When the last fault was over that destroyed data of a broker.
             is_lenient: Whether a moment counts if it may be one of them: states that were read late may have begun
-                earlier, states may be missing, a leader may not have heard yet that min ISR was raised, and a
-                flagged election may have chosen a replica that lacked the records.
+                earlier, states may be missing, and a leader may not have heard yet that min ISR was raised.
 
         Returns:
             The first and the last moment of each span, from the last span to the first.
         """
         spans: list[tuple[int, int]] = []
         next_ns = last_ns = INF_NS
-        is_kept = False
         for index in range(count - 1, -1, -1) if leader in over_ns else ():
             isr = self._rows[index]["isr"]
             began_ns = self._began_ns(index, is_early=is_lenient)
-            if (
-                not is_kept
-                and over_ns.keys() >= {*isr}
-                and self._may_commit_alone(index, is_lenient=is_lenient)
-            ):
+            if over_ns.keys() >= {*isr} and self._may_commit_alone(index, is_lenient=is_lenient):
                 until_ns = min(over_ns[broker] for broker in (leader, *isr))
                 _add(spans, began_ns, until_ns, next_ns, last_ns)
             is_missing = self._is_missing_before[index]
@@ -166,12 +160,7 @@ class Destroyed:
             joined_ns = self._joined_ns(index) if is_missing else began_ns
             has_kept = any(over_ns.get(b, _NEVER_NS) < joined_ns for b in self._joined(index))
             if has_kept and not self._lost_before(index, leader, is_lenient=is_lenient):
-                is_kept = True
-            if is_kept and not is_lenient:
                 break
-            if is_missing or self._rows[index]["flagged"]:
-                # What was established earlier may have been lost then, and have come back with another election.
-                is_kept = False
             last_ns = self._began_ns(index, is_early=not is_lenient) - 1
             if is_missing:
                 _add(spans, joined_ns, over_ns[leader], began_ns, last_ns)
