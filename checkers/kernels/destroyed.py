@@ -123,7 +123,7 @@ class Destroyed:
             if broker in led:
                 since_ns = self._began_ns(led[broker], is_early=is_lenient)
             ends_ns = [
-                INF_NS if fault["healed_ns"] is None else int(fault["healed_ns"])
+                _over_ns(fault)
                 for fault in self._faults_of(broker, is_lenient=is_lenient)
                 if fault["invoked_ns"] <= by_ns and ends_after(fault, since_ns)
             ]
@@ -147,23 +147,26 @@ class Destroyed:
             The first and the last moment of each span, from the last span to the first.
         """
         spans: list[tuple[int, int]] = []
-        next_ns = last_ns = INF_NS
+        next_ns = last_ns = lost_ns = INF_NS
         for index in range(count - 1, -1, -1) if leader in over_ns else ():
             isr = self._rows[index]["isr"]
             began_ns = self._began_ns(index, is_early=is_lenient)
             if over_ns.keys() >= {*isr} and self._may_commit_alone(index, is_lenient=is_lenient):
-                until_ns = min(over_ns[broker] for broker in (leader, *isr))
+                until_ns = min(lost_ns, *(over_ns[broker] for broker in (leader, *isr)))
                 _add(spans, began_ns, until_ns, next_ns, last_ns)
             is_missing = self._is_missing_before[index]
             if is_missing and not is_lenient:
                 break
             joined_ns = self._joined_ns(index) if is_missing else began_ns
             has_kept = any(over_ns.get(b, _NEVER_NS) < joined_ns for b in self._joined(index))
-            if has_kept and not self._lost_before(index, leader, is_lenient=is_lenient):
-                break
+            if has_kept:
+                # They joined without what their leader had lost before, and with what was established since.
+                lost_ns = min(lost_ns, self._lost_ns(index, leader, is_lenient=is_lenient))
+                if lost_ns == _NEVER_NS:
+                    break
             last_ns = self._began_ns(index, is_early=not is_lenient) - 1
             if is_missing:
-                _add(spans, joined_ns, over_ns[leader], began_ns, last_ns)
+                _add(spans, joined_ns, min(lost_ns, over_ns[leader]), began_ns, last_ns)
             next_ns = joined_ns
         return spans
 
@@ -178,24 +181,32 @@ class Destroyed:
         """Returns when they did at the earliest, if states are missing before the row."""
         return self._began_ns(index - 1, is_early=True) if index else -INF_NS
 
-    def _lost_before(self, index: int, elected: int, *, is_lenient: bool) -> bool:
-        """Returns whether a leader lost data in its own term, so that a follower joined the ISR without them.
+    def _lost_ns(self, index: int, elected: int, *, is_lenient: bool) -> int:
+        """Returns until when a leader lost data in its own term, so that a follower joined the ISR without them.
 
         Args:
             index: The row with which the follower joined.
             elected: The broker that was elected in the end and lacks the data: if it is the same leader, the fault
                 destroyed them.
             is_lenient: Whether the fault may have destroyed nothing, or may have been later.
+
+        Returns:
+            When the last such fault was over: it destroyed nothing that was established later. Before any
+            moment if there was none.
         """
         leader = self._rows[index]["leader"]
         if not is_lenient and leader != elected:
-            return False
+            return _NEVER_NS
         since_ns = self._began_ns(self._term_of(index)[0], is_early=is_lenient)
         by_ns = self._began_ns(index, is_early=not is_lenient)
-        return any(
-            ends_after(fault, since_ns)
-            and (fault["invoked_ns"] < by_ns if is_lenient else _is_complete(fault, by_ns))
-            for fault in self._faults_of(leader, is_lenient=is_lenient)
+        return max(
+            (
+                _over_ns(fault)
+                for fault in self._faults_of(leader, is_lenient=is_lenient)
+                if ends_after(fault, since_ns)
+                and (fault["invoked_ns"] < by_ns if is_lenient else _is_complete(fault, by_ns))
+            ),
+            default=_NEVER_NS,
         )
 
     def _may_commit_alone(self, index: int, *, is_lenient: bool) -> bool:
@@ -231,8 +242,13 @@ class Destroyed:
         return earliest_ns(row) if is_early else int(row["at_ns"])
 
 
+def _over_ns(fault: dict[str, Any]) -> int:
+    """Returns when a fault was over, infinity if it never was."""
+    return INF_NS if fault["healed_ns"] is None else int(fault["healed_ns"])
+
+
 def _is_complete(fault: dict[str, Any], by_ns: int) -> bool:
-    return fault["completed_ns"] is not None and bool(fault["completed_ns"] <= by_ns)
+    return fault["completed_ns"] is not None and bool(fault["completed_ns"] < by_ns)
 
 
 def _add(

@@ -257,6 +257,18 @@ def test_each_member_of_the_isr_has_what_was_established_between_its_faults_and_
     assert found == [EXCUSED, EXCUSED, UNEXCUSED, UNEXCUSED, EXCUSED, EXCUSED, UNEXCUSED]
 
 
+def test_a_member_that_joins_the_isr_has_what_its_leader_got_after_a_fault() -> None:
+    """Broker 1 leads on after a power cut at 10, and loses the record in the next one. Broker 2 joins at 20."""
+    states = [
+        state(0, 1, [1], epoch=2, min_isr=1),
+        state(20, 1, [1, 2], epoch=2, min_isr=1),
+        *LED_TWICE[3:],
+    ]
+    power = [fault(10, "power", ["b1"], healed=12), fault(55, "power", ["b1"], healed=60)]
+    found = [outcome_alone(states, power, at_ns) for at_ns in (9, 12, 13, 19)]
+    assert found == [EXCUSED, EXCUSED, UNEXCUSED, UNEXCUSED]
+
+
 @pytest.mark.parametrize(
     ("invoked_ns", "completed_ns", "expected"),
     [(14, 15, UNDECIDED), (14, 25, UNDECIDED), (20, 20, UNEXCUSED), (30, 30, UNEXCUSED)],
