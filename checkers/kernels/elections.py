@@ -524,7 +524,9 @@ class Elections:
                 between &= (lost.offset >= event.cut_to) | lost.may_be_removed
             if until is not None:
                 # With recorded logs the epoch in which the other record was established is known.
-                between &= (until.epoch < 0) | (event.leader_epoch <= until.epoch)
+                # A leader whose log was cut establishes records in the same epoch.
+                first_epoch = event.leader_epoch - event.is_cut
+                between &= (until.epoch < 0) | (first_epoch <= until.epoch)
             return between, between
         is_older = np.maximum(lost.epoch, lost.low_epoch) < event.leader_epoch
         is_known = lost.epoch >= 0

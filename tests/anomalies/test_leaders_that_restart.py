@@ -243,3 +243,38 @@ def test_a_replica_that_is_elected_while_it_is_down_may_lack_what_faults_destroy
     tables = run([*FIRST_TWO, *final_read(10, 0)], states=states, replicas=logs, faults=faults)
     verdict = judge_run(tables, RunContext(elr_on=False))
     assert judgements(verdict, "lost-acked-write") == {judgement: 1}
+
+
+ALONE = {"min_isr": 1, "replicas": [1, 2, 3]}
+
+
+def judgements_alone(
+    calls: list[Call], states: list[Row], logs: list[Row], faults: list[Row], identifier: str
+) -> dict[Judgement, int]:
+    """Returns what becomes of an anomaly if min ISR is 1 and unclean elections are allowed."""
+    verdict = judged(calls, [{**row, **ALONE} for row in states], replicas=logs, faults=faults)
+    return judgements(verdict, identifier)
+
+
+def power(at: int, node: str = "b1") -> Row:
+    return fault(at, "power", [node], healed=at + 3)
+
+
+@pytest.mark.parametrize(("name", "judgement"), [("power", EXCUSED), ("kill", FORBIDDEN)])
+def test_what_a_leader_lost_and_what_it_wrote_there_after_that_do_not_contradict_each_other(
+    name: str, judgement: Judgement
+) -> None:
+    """Broker 1 loses op 1, leads on, and writes op 2 at its offset in the same leader epoch."""
+    logs = [
+        *LEADER_OF_TWO,
+        *restarts(1, hw=2),
+        leads(31, 1, 1, hw=1, epoch=0, cause="role"),
+        leads(41, 1, 2, hw=1, epoch=0),
+        leads(42, 1, 2, hw=2, epoch=0, cause="high-watermark"),
+    ]
+    again = Call(op=2, kind="append", process=2, inv=40, res=43, offset=1)
+    calls = [*FIRST_TWO, again, *final_read(10, 0, 2)]
+    faults = [fault(19, name, ["b1"], healed=22)]
+    for identifier in ("offset-reused", "two-acks-one-offset"):
+        found = judgements_alone(calls, [state(0, 1, [1], epoch=0)], logs, faults, identifier)
+        assert found == {judgement: 1}

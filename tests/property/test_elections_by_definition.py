@@ -275,7 +275,8 @@ class NaiveElections:
         is_after, is_before = _is_after(event, lost, low), _is_before(event, until)
         if self.logs.has_all_changes:
             is_after &= event.cut_to is None or lost.offset >= event.cut_to
-            is_known = until is None or until.epoch < 0 or event.epoch <= until.epoch
+            # A leader that cuts its log establishes records in the same epoch afterwards.
+            is_known = until is None or until.epoch < 0 or event.led_since <= until.epoch
             return is_after and is_before and is_known, is_after and is_before and is_known
         is_older = max(lost.epoch, low) < event.epoch
         if not event.was_in_isr:
