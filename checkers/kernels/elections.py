@@ -43,7 +43,8 @@ read, unless the response has an older leader epoch, or the logs show that the e
 
 A replica that does not know yet that it was elected may still follow an older leader, cut its log for it, and copy
 from it. What it has is what it had when it began to lead, or heard of a later epoch, so the older leader lost the
-rest. If its process is down when it is elected, it has what it comes back with, if it leads by this election then.
+rest. If its process ends before it hears of the election, it has what it had then. If its process is down when it
+is elected, it has what it comes back with.
 
 A leader that cuts its own log is as bad as an unflagged election. So is one that leads on with a shorter log after
 its process restarted, in its leader epoch or in a later one that began without an election. Only recorded logs

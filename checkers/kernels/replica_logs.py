@@ -445,17 +445,20 @@ class ReplicaLogs:
 
         Before it hears of its election, it may follow an older leader: cut its log for that one, and copy from it.
         It may hear of a later epoch first, and then never leads in this one. If its process is down when it is
-        elected, it has what it comes back with, if it leads by this election then.
+        elected, it has what it comes back with.
         """
         count = rows.until(election.at_ns)
         has_heard = rows.epoch[count:] >= election.epoch
         if not count or not self.has_all_changes or not has_heard.any():
             return count
         first = count + int(np.argmax(has_heard))
-        if rows.is_down[count - 1]:
-            leads = rows.is_leader[first] and self._reign(int(rows.epoch[first])) == election.epoch
-            return first if leads else count
-        return count if rows.is_down[count:first].any() else first
+        if not rows.is_down[count - 1]:
+            ended = np.flatnonzero(rows.is_down[count:first])
+            return count + int(ended[0]) if len(ended) else first
+        if rows.is_leader[first] and self._reign(int(rows.epoch[first])) == election.epoch:
+            return first
+        is_back = np.flatnonzero(~rows.is_down[count:])
+        return count + int(is_back[0]) + 1 if len(is_back) else count
 
     def led_after_restart_ns(self, broker: int, at_ns: int, epoch: int) -> int | None:
         """Returns when a replica began to lead whose process was down when it was elected; None if it was not."""

@@ -278,3 +278,35 @@ def test_what_a_leader_lost_and_what_it_wrote_there_after_that_do_not_contradict
     for identifier in ("offset-reused", "two-acks-one-offset"):
         found = judgements_alone(calls, [state(0, 1, [1], epoch=0)], logs, faults, identifier)
         assert found == {judgement: 1}
+
+
+@pytest.mark.parametrize(
+    ("end", "flagged", "judgement"), [(1, True, EXCUSED), (2, False, FORBIDDEN)]
+)
+def test_a_flagged_replica_that_is_down_has_what_it_comes_back_with(
+    end: int, flagged: bool, judgement: Judgement
+) -> None:
+    """Broker 3, elected at 22, gave op 1 up. Broker 1 is elected at 23 and at 25 while it is down.
+
+    The near miss: it still has op 1, and broker 3, which is elected at 60, has not.
+    """
+    states = [
+        state(0, 1, [1], epoch=0),
+        state(22, 3, [3], epoch=1, flagged=True),
+        state(23, 1, [1], epoch=2, flagged=True),
+        state(24, -1, [1], epoch=3),
+        state(25, 1, [1], epoch=4),
+    ]
+    logs = [
+        *LEADER_OF_TWO,
+        replica(2, 3, 1),
+        *restarts(end, hw=2),
+        leads(22, 3, 1, hw=1, epoch=1, cause="role"),
+        leads(31, 1, end, hw=end, epoch=4, cause="role"),
+    ]
+    if not flagged:
+        states += chooses_3(6, flagged=False)
+        logs.append(leads(61, 3, 1, hw=1, epoch=6, cause="role"))
+    calls = [*FIRST_TWO, *final_read(10, 0)]
+    found = judgements_alone(calls, states, logs, [power(19)], "lost-acked-write")
+    assert found == {judgement: 1}

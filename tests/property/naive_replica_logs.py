@@ -5,6 +5,7 @@ The rules are those of `checkers.kernels.replica_logs`; every question is answer
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from checkers.kernels.history import INF_NS
@@ -327,19 +328,21 @@ class NaiveLogs:
         return is_exact and epoch == low
 
     def _before_it_leads(self, broker: int, at_ns: int, leader_epoch: int) -> Sequence[Moment]:
-        """What a replica reported before its election, or before it heard of it if it did not end meanwhile."""
+        """What a replica reported before it heard of its election or ended, or came back if it was down."""
         before = self._until(broker, at_ns)
-        later: list[Moment] = []
-        for moment in self.replicas[broker].moments[len(before) :] if before else ():
-            if moment.row["leader_epoch"] >= leader_epoch:
-                ended = any(one.row["role"] == "offline" for one in (before[-1], *later))
-                epoch = moment.row["leader_epoch"] if moment.row["role"] == "leader" else None
-                leads = epoch is not None and self._reign(epoch) == leader_epoch
-                if before[-1].row["role"] == "offline":
-                    ended = not leads
-                return before if ended else [*before, *later]
-            later.append(moment)
-        return before
+        after = self.replicas[broker].moments[len(before) :] if before else []
+        heard = [at for at, one in enumerate(after) if one.row["leader_epoch"] >= leader_epoch]
+        if not heard:
+            return before
+        later = after[: heard[0]]
+        if not _is_down(before[-1]):
+            return [*before, *takewhile(lambda one: not _is_down(one), later)]
+        first = after[heard[0]].row
+        if first["role"] == "leader" and self._reign(first["leader_epoch"]) == leader_epoch:
+            return [*before, *later]
+        # What it came back with.
+        back = [at for at, one in enumerate(after) if not _is_down(one)]
+        return [*before, *after[: back[0] + 1]] if back else before
 
     def lacks(
         self, broker: int, at_ns: int, leader_epoch: int, offset: int, low: int, high: int
@@ -465,6 +468,10 @@ class NaiveLogs:
                 writer = epoch if is_exact else ANY_EPOCH
                 yield since.row["leader_epoch"], since.row["at_ns"], writer
                 return
+
+
+def _is_down(moment: Moment) -> bool:
+    return bool(moment.row["role"] == "offline")
 
 
 def _last_that_ran(moments: Sequence[Moment]) -> int | None:
