@@ -30,6 +30,14 @@ class Alone:
     until_ns: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Led:
+    """Since when a broker led: at the earliest, and at the latest."""
+
+    earliest_ns: int
+    at_ns: int
+
+
 _NEVER_NS = -INF_NS - 1
 """Before any moment, also before those that are not known."""
 
@@ -63,14 +71,14 @@ class Destroyed:
         self._brokers = {broker for row in rows for broker in (row["leader"], *row["isr"])}
 
     def before(
-        self, election: int, led: Mapping[int, int], led_ns: int | None = None
+        self, election: int, led: Mapping[int, Led], led_ns: int | None = None
     ) -> tuple[Alone, ...]:
         """Returns which records were only on replicas whose data was destroyed before an election.
 
         Args:
             election: The row that begins with it.
-            led: For each broker that was elected before, the row that begins with its last election. If the broker
-                lacked a record then, that election lost it; so what was destroyed before explains no later loss.
+            led: For each broker that led before, since when it did last. If it lacked a record then, that was when
+                the record was lost; so what was destroyed before explains no later loss.
             led_ns: When the elected replica began to lead, if its process was down when it was elected.
         """
         early_ns, late_ns = (
@@ -80,7 +88,7 @@ class Destroyed:
         return self._alone(self._rows[election]["leader"], election, led, early_ns, late_ns)
 
     def within(
-        self, index: int, leader: int, led: Mapping[int, int], led_ns: int
+        self, index: int, leader: int, led: Mapping[int, Led], led_ns: int
     ) -> tuple[Alone, ...]:
         """Returns the same before a leader led on that was not elected again.
 
@@ -93,7 +101,7 @@ class Destroyed:
         return self._alone(leader, index + 1, led, led_ns, led_ns)
 
     def _alone(
-        self, leader: int, count: int, led: Mapping[int, int], early_ns: int, late_ns: int
+        self, leader: int, count: int, led: Mapping[int, Led], early_ns: int, late_ns: int
     ) -> tuple[Alone, ...]:
         """Returns the same before a moment, which was between two times, for as many rows as come before it."""
         certain, possible = (
@@ -109,7 +117,7 @@ class Destroyed:
             ),
         )
 
-    def _over_ns(self, by_ns: int, led: Mapping[int, int], *, is_lenient: bool) -> dict[int, int]:
+    def _over_ns(self, by_ns: int, led: Mapping[int, Led], *, is_lenient: bool) -> dict[int, int]:
         """Returns when the last fault was over that destroyed data of a broker, for each broker with such a fault.
 
         Args:
@@ -121,7 +129,7 @@ class Destroyed:
         for broker in self._brokers:
             since_ns = -INF_NS
             if broker in led:
-                since_ns = self._began_ns(led[broker], is_early=is_lenient)
+                since_ns = led[broker].earliest_ns if is_lenient else led[broker].at_ns
             ends_ns = [
                 _over_ns(fault)
                 for fault in self._faults_of(broker, is_lenient=is_lenient)

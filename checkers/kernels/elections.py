@@ -108,7 +108,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.destroyed import Alone, Destroyed
+from checkers.kernels.destroyed import Alone, Destroyed, Led
 from checkers.kernels.fates import (
     CUT,
     EXCUSED,
@@ -266,8 +266,10 @@ class Elections:
         destroyed = Destroyed(rows, gaps, faults, self.logs.node_of)
         marked = []
         # Without a restart the leader itself cut its log.
-        cuts = [cut for cut in self.logs.self_cuts if cut.has_restarted]
-        led: dict[int, int] = {}
+        cuts = {(cut.at_ns, cut.broker): cut for cut in self.logs.self_cuts if cut.has_restarted}
+        # If logs were looked at now and then, a leader may have lost more than was seen when it led on.
+        led_on = self.logs.led_on if self.logs.has_all_changes else [*cuts]
+        led: dict[int, Led] = {}
         leader = -1
         with_more: set[int] = set()
         elected = dict(zip(begins, self.elections, strict=True))
@@ -276,10 +278,10 @@ class Elections:
             until_ns = rows[index + 1]["at_ns"] if index + 1 < len(rows) else INF_NS
             if election is not None:
                 election = replace(election, may_have_more=election.leader in with_more)
+                led_ns = self.logs.led_after_restart_ns(
+                    election.leader, election.at_ns, election.leader_epoch
+                )
                 if not election.is_flagged:
-                    led_ns = self.logs.led_after_restart_ns(
-                        election.leader, election.at_ns, election.leader_epoch
-                    )
                     alone = destroyed.before(index, led, led_ns)
                     election = replace(election, alone=alone)
                     # The other members follow it later; until then they may have what it lacks.
@@ -287,13 +289,19 @@ class Elections:
                 marked.append(election)
                 if not self._is_without_effect(election):
                     leader = election.leader
-                    led[leader] = index
-            for cut in cuts:
-                if row["at_ns"] <= cut.at_ns < until_ns and leader == cut.broker:
-                    alone = destroyed.within(index, leader, led, cut.at_ns)
-                    if alone:
-                        self._destroyed_before[cut] = alone
-                        with_more |= {*row["isr"]} - {cut.broker}
+                    led[leader] = Led(earliest_ns=election.earliest_ns, at_ns=election.at_ns)
+                    if led_ns is not None and self.logs.has_all_changes:
+                        led[leader] = Led(earliest_ns=led_ns, at_ns=led_ns)
+            for at_ns, broker in led_on:
+                if not row["at_ns"] <= at_ns < until_ns or leader != broker:
+                    continue
+                cut = cuts.get((at_ns, broker))
+                alone = destroyed.within(index, leader, led, at_ns) if cut is not None else ()
+                if cut is not None and alone:
+                    self._destroyed_before[cut] = alone
+                    with_more |= {*row["isr"]} - {broker}
+                if self.logs.has_all_changes:
+                    led[leader] = Led(earliest_ns=at_ns, at_ns=at_ns)
             with_more &= {*row["isr"]}
         return marked
 

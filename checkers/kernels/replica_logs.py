@@ -24,6 +24,7 @@ empty one. One that has nothing reports that when it is created; later, an empty
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -397,6 +398,18 @@ class ReplicaLogs:
                 )
             ]
         return tuple(sorted(cuts, key=lambda cut: (cut.at_ns, cut.epoch, cut.broker)))
+
+    @cached_property
+    def led_on(self) -> tuple[tuple[int, int], ...]:
+        """When leaders led on after their processes may have been down, and who, in order of time."""
+        found = []
+        for broker, rows in self._rows.items():
+            lead = np.flatnonzero(rows.is_leader)
+            for before, row in pairwise(lead.tolist()):
+                reigns = (self._reign(int(rows.epoch[each])) for each in (before, row))
+                if (row - before > 1 or rows.was_down[row]) and len({*reigns}) == 1:
+                    found.append((int(rows.at_ns[row]), broker))
+        return tuple(sorted(found))
 
     def end_at(self, broker: int, at_ns: int) -> int:
         """Returns a replica's log end at a moment, 0 if it had reported nothing yet."""

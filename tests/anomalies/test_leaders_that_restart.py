@@ -310,3 +310,22 @@ def test_a_flagged_replica_that_is_down_has_what_it_comes_back_with(
     calls = [*FIRST_TWO, *final_read(10, 0)]
     found = judgements_alone(calls, states, logs, [power(19)], "lost-acked-write")
     assert found == {judgement: 1}
+
+
+@pytest.mark.parametrize(("fault_at", "judgement"), [(19, FORBIDDEN), (39, EXCUSED)])
+def test_what_a_leader_led_on_with_no_fault_before_that_destroyed(
+    fault_at: int, judgement: Judgement
+) -> None:
+    """Broker 1 leads on at 31 with op 1. It ends once more at 40, and leads on without it."""
+    logs = [
+        *LEADER_OF_TWO,
+        *restarts(2, hw=2),
+        leads(31, 1, 2, hw=2, epoch=0, cause="role"),
+        replica(40, 1, 2, hw=2, role="offline", cause="down"),
+        replica(46, 1, 1, hw=1, cause="load"),
+        leads(51, 1, 1, hw=1, epoch=0, cause="role"),
+    ]
+    calls = [*FIRST_TWO, *final_read(10, 0)]
+    faults = [power(fault_at)]
+    found = judgements_alone(calls, [state(0, 1, [1], epoch=0)], logs, faults, "lost-acked-write")
+    assert found == {judgement: 1}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from checkers.kernels.destroyed import Alone, Destroyed
+from checkers.kernels.destroyed import Alone, Destroyed, Led
 from checkers.kernels.elections import Elections
 from checkers.kernels.fates import Election
 from checkers.kernels.history import INF_NS
@@ -459,7 +459,7 @@ def test_a_replica_was_alone_since_the_isr_had_no_other_member(
 
 
 def destroyed(
-    states: list[Row], led: dict[int, int] | None = None, wiped: str = "b1"
+    states: list[Row], led: dict[int, Led] | None = None, wiped: str = "b1"
 ) -> tuple[Alone, ...]:
     """What a fault that begins at 30 and ends at 35 had destroyed before the election in the last state."""
     rows = rows_of(states)
@@ -506,7 +506,8 @@ def test_of_states_that_were_read_late_every_moment_counts(
     elected = [state(40, 1, [1], epoch=1, min_isr=1), state(50, 1, [1], epoch=2, min_isr=1)]
     states = [*LONE[:2], *elected]
     late = [{**row, "after_ns": after_ns} for row, after_ns in zip(states, after, strict=True)]
-    found = destroyed(late, {} if after[2] is None else {1: 2})
+    led = {} if after[2] is None else {1: Led(earliest_ns=after[2], at_ns=40)}
+    found = destroyed(late, led)
     assert [(one.since_ns, one.perhaps_since_ns) for one in found] == since
 
 
