@@ -46,13 +46,17 @@ class Destroyed:
     """Finds which records faults destroyed on every replica that had to have them.
 
     A replica has to have a record if it was in the ISR when the record was established, or joined the ISR later
-    under a leader that had the record. A fault destroys only what its node had before the fault was over.
+    under a leader that had the record. If a lawful flagged election chose a replica with the record since, only
+    that one has to have it, and those that joined the ISR later: the election gave up the others. A fault destroys
+    only what its node had before the fault was over.
 
     Args:
         rows: States of one partition, in order.
         gaps: What is missing of them.
         faults: Rows of the whole run.
         node_of: Names of the nodes by the ids of their brokers.
+        gives_up: For each row that begins with a flagged election which was or may have been lawful, whether it
+            certainly was.
     """
 
     def __init__(
@@ -61,7 +65,9 @@ class Destroyed:
         gaps: MetadataGaps,
         faults: pa.Table,
         node_of: dict[int, str],
+        gives_up: Mapping[int, bool],
     ) -> None:
+        self._gives_up = gives_up
         self._rows = rows
         self._is_missing_before = gaps.is_missing_before
         self._node_of = node_of
@@ -161,6 +167,10 @@ class Destroyed:
             began_ns = self._began_ns(index, is_early=is_lenient)
             if over_ns.keys() >= {*isr} and self._may_commit_alone(index, is_lenient=is_lenient):
                 until_ns = min(lost_ns, *(over_ns[broker] for broker in (leader, *isr)))
+                if index in self._gives_up and (is_lenient or self._gives_up[index]):
+                    # It lost what the elected replica lacked, whenever that was established.
+                    _add(spans, -INF_NS, until_ns, next_ns, last_ns)
+                    break
                 _add(spans, began_ns, until_ns, next_ns, last_ns)
             is_missing = self._is_missing_before[index]
             if is_missing and not is_lenient:

@@ -263,7 +263,11 @@ class Elections:
         faults: pa.Table,
     ) -> list[Election]:
         """Returns the elections with what faults had destroyed before each of them; notes the same of cuts."""
-        destroyed = Destroyed(rows, gaps, faults, self.logs.node_of)
+        elected = dict(zip(begins, self.elections, strict=True))
+        gives_up = {
+            index: e.excuses for index, e in elected.items() if e.is_flagged and e.is_lawful
+        }
+        destroyed = Destroyed(rows, gaps, faults, self.logs.node_of, gives_up)
         marked = []
         # Without a restart the leader itself cut its log.
         cuts = {(cut.at_ns, cut.broker): cut for cut in self.logs.self_cuts if cut.has_restarted}
@@ -272,7 +276,6 @@ class Elections:
         led: dict[int, Led] = {}
         leader = -1
         with_more: set[int] = set()
-        elected = dict(zip(begins, self.elections, strict=True))
         for index, row in enumerate(rows):
             election = elected.get(index)
             until_ns = rows[index + 1]["at_ns"] if index + 1 < len(rows) else INF_NS

@@ -147,6 +147,7 @@ is as bad as an election that is not flagged.
 
 With ELR off and a min ISR of 1, a record may be on one broker only. Its loss is excused, too, if faults destroyed
 it on every broker that was in the ISR since the record was established, because no other broker had to have it.
+A justified flagged election gives up all brokers but the elected one, so only that one counts before it.
 A leader that led on after a restart may have lost it as well as one that was elected.
 In V1 and V6 another broker was in the ISR then, so they stay losses. A fault destroys nothing that is established
 after it is over, and one without effect destroys nothing. A broker that joins the ISR after its fault was over has

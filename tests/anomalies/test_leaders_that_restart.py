@@ -329,3 +329,23 @@ def test_what_a_leader_led_on_with_no_fault_before_that_destroyed(
     faults = [power(fault_at)]
     found = judgements_alone(calls, [state(0, 1, [1], epoch=0)], logs, faults, "lost-acked-write")
     assert found == {judgement: 1}
+
+
+@pytest.mark.parametrize(("flagged", "judgement"), [(True, EXCUSED), (False, FORBIDDEN)])
+def test_after_a_flagged_election_only_the_elected_replica_has_to_have_what_it_has(
+    flagged: bool, judgement: Judgement
+) -> None:
+    """Broker 2 was in the ISR with op 1. Broker 1 is elected at 10 with op 1, and loses it in a power cut."""
+    states = [state(0, 2, [1, 2], epoch=0), state(10, 1, [1], epoch=1, flagged=flagged)]
+    logs = [
+        *({**row, "broker": 2, "node": "b2"} for row in LEADER_OF_TWO),
+        replica(2, 1, 1),
+        replica(3, 1, 2),
+        leads(11, 1, 2, hw=2, epoch=1, cause="role"),
+        *restarts(1, hw=2),
+        leads(31, 1, 1, hw=1, epoch=1, cause="role"),
+        replica(33, 2, 1, hw=1, epoch=1, cause="truncate"),
+    ]
+    calls = [*FIRST_TWO, *final_read(10, 0)]
+    found = judgements_alone(calls, states, logs, [power(19)], "lost-acked-write")
+    assert found == {judgement: 1}

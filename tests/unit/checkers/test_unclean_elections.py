@@ -465,7 +465,7 @@ def destroyed(
     rows = rows_of(states)
     faults = table("faults", [fault(30, "wipe", [wiped], healed=35)])
     gaps = MetadataGaps(rows, NOTHING_SHOWN)
-    return Destroyed(rows, gaps, faults, {1: "b1", 2: "b2"}).before(len(rows) - 1, led or {})
+    return Destroyed(rows, gaps, faults, {1: "b1", 2: "b2"}, {}).before(len(rows) - 1, led or {})
 
 
 @pytest.mark.parametrize(
