@@ -47,8 +47,8 @@ rest. If its process ends before it hears of the election, it has what it had th
 is elected, it has what it comes back with.
 
 A leader that cuts its own log is as bad as an unflagged election. So is one that leads on with a shorter log after
-its process restarted, in its leader epoch or in a later one that began without an election. Only recorded logs
-show it.
+its process restarted, in its leader epoch or in a later one that began without an election, and one whose process
+ended after its election and before it led. Only recorded logs show it.
 
 A controller may elect a member of the ISR that is down already, until its session ends. If the next epoch begins
 before the process is back, nobody led in this one, and the election neither lost nor kept anything; unless that

@@ -181,6 +181,7 @@ class ReplicaLogs:
         elected_in: Mapping[int, int] | None = None,
     ) -> None:
         self._elected_in = elected_in or {}
+        self._elected = elected
         at = replica_states.column("at_ns").to_numpy()
         order = np.argsort(at, kind="stable")
         self._reports = reports_of(replica_states, order, started_ns or {})
@@ -397,7 +398,41 @@ class ReplicaLogs:
                     found.row.tolist(), found.before.tolist(), found.end.tolist(), strict=True
                 )
             ]
+        for each, ended, row in self._ended_before_they_led:
+            rows = self._rows[each.broker]
+            end, lowest = int(rows.end[ended - 1]), int(rows.end[ended : row + 1].min())
+            if lowest < end:
+                cuts.append(
+                    SelfCut(
+                        at_ns=int(rows.at_ns[row]),
+                        epoch=each.epoch,
+                        broker=each.broker,
+                        end_offset=lowest,
+                        end_before=end,
+                        has_restarted=True,
+                    )
+                )
         return tuple(sorted(cuts, key=lambda cut: (cut.at_ns, cut.epoch, cut.broker)))
+
+    @cached_property
+    def _ended_before_they_led(self) -> tuple[tuple[Elected, int, int], ...]:
+        """The replicas whose processes ended after their elections and before they led by them.
+
+        Returns:
+            The election, the row that shows the end, and the first one in which it leads.
+        """
+        found = []
+        for each in self._elected if self.has_all_changes else ():
+            rows = self._rows[each.broker]
+            count = rows.until(each.at_ns)
+            leads = rows.is_leader[count:] & (rows.epoch[count:] >= each.epoch)
+            if not count or rows.is_down[count - 1] or not leads.any():
+                continue
+            row = count + int(np.argmax(leads))
+            ended = count + np.flatnonzero(rows.is_down[count:row])
+            if len(ended) and self._reign(int(rows.epoch[row])) == each.epoch:
+                found.append((each, int(ended[0]), row))
+        return tuple(found)
 
     @cached_property
     def led_on(self) -> tuple[tuple[int, int], ...]:
@@ -409,6 +444,10 @@ class ReplicaLogs:
                 reigns = (self._reign(int(rows.epoch[each])) for each in (before, row))
                 if (row - before > 1 or rows.was_down[row]) and len({*reigns}) == 1:
                     found.append((int(rows.at_ns[row]), broker))
+        found += [
+            (int(self._rows[each.broker].at_ns[row]), each.broker)
+            for each, _, row in self._ended_before_they_led
+        ]
         return tuple(sorted(found))
 
     def end_at(self, broker: int, at_ns: int) -> int:

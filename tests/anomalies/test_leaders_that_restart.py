@@ -349,3 +349,37 @@ def test_after_a_flagged_election_only_the_elected_replica_has_to_have_what_it_h
     calls = [*FIRST_TWO, *final_read(10, 0)]
     found = judgements_alone(calls, states, logs, [power(19)], "lost-acked-write")
     assert found == {judgement: 1}
+
+
+@pytest.mark.parametrize(
+    ("end", "isr", "faults", "judgement"),
+    [
+        (1, [1, 2], [], FORBIDDEN),
+        (2, [1, 2], [], EXCUSED),
+        (1, [1], [power(19)], EXCUSED),
+        (1, [1, 2], [power(19)], FORBIDDEN),
+        (1, [1], [power(10)], FORBIDDEN),
+    ],
+)
+def test_a_replica_that_ends_before_it_hears_of_its_election_may_lead_without_what_it_had(
+    end: int, isr: list[int], faults: list[Row], judgement: Judgement
+) -> None:
+    """Broker 1 is elected at 15, ends at 20, and leads at 31, perhaps without op 1. Broker 3 never had op 1.
+
+    The near miss: broker 1 still has op 1, so that the flagged election of broker 3 gave it up.
+    """
+    states = [
+        state(0, 1, isr, epoch=0),
+        state(14, -1, isr, epoch=1),
+        state(15, 1, isr, epoch=2),
+        *chooses_3(4),
+    ]
+    logs = [
+        *COMMITTED_BY_ALL,
+        *restarts(end, hw=2),
+        leads(31, 1, end, hw=end, epoch=2, cause="role"),
+        leads(61, 3, 1, hw=1, epoch=4, cause="role"),
+    ]
+    calls = [*FIRST_TWO, *final_read(10, 0)]
+    found = judgements_alone(calls, states, logs, faults, "lost-acked-write")
+    assert found == {judgement: 1}

@@ -130,6 +130,7 @@ class NaiveLogs:
         elected_in: Mapping[int, int] | None = None,
     ) -> None:
         self.elected_in = elected_in or {}
+        self.led = led
         self.replicas: dict[int, Replayed] = {}
         self.leaders: dict[int, Leader] = {}
         self.terms: dict[int, list[Leader]] = {}
@@ -377,7 +378,30 @@ class NaiveLogs:
 
     def self_cuts(self) -> list[tuple[int, int, int, int, int]]:
         """When, in which epoch and by which leader its own log was cut, to which end, and from which."""
-        return sorted(
+        return sorted([*self._cut_while_they_led(), *self._cut_before_they_led()])
+
+    def _cut_before_they_led(self) -> Iterator[tuple[int, int, int, int, int]]:
+        """Yields the same of replicas that had more when they ended after their election."""
+        for one in self.led if self.has_all_changes else ():
+            before = self._until(one.broker, one.at_ns)
+            after = self.replicas[one.broker].moments[len(before) :]
+            leads = [
+                at
+                for at, moment in enumerate(after)
+                if moment.row["role"] == "leader" and moment.row["leader_epoch"] >= one.epoch
+            ]
+            if not before or _is_down(before[-1]) or not leads:
+                continue
+            first = after[leads[0]]
+            had = [before[-1], *takewhile(lambda each: not _is_down(each), after)]
+            came_back = after[len(had) - 1 : leads[0] + 1]
+            lowest = min((len(moment.log) for moment in came_back), default=len(had[-1].log))
+            is_its_own = self._reign(first.row["leader_epoch"]) == one.epoch
+            if is_its_own and lowest < len(had[-1].log):
+                yield first.row["at_ns"], one.epoch, one.broker, lowest, len(had[-1].log)
+
+    def _cut_while_they_led(self) -> Iterator[tuple[int, int, int, int, int]]:
+        return (
             (
                 after.row["at_ns"],
                 after.led_before[0],
