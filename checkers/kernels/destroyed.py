@@ -106,6 +106,16 @@ class Destroyed:
         """
         return self._alone(leader, index + 1, led, led_ns, led_ns)
 
+    def perhaps(self, broker: int, by_ns: int) -> tuple[Alone, ...]:
+        """Returns what faults may have destroyed before a broker led on, if it is not known who had to have it."""
+        began = any(begin_ns <= by_ns for begin_ns, _ in self.hits_ns(broker))
+        return (Alone(since_ns=INF_NS, perhaps_since_ns=-INF_NS, until_ns=INF_NS),) if began else ()
+
+    def hits_ns(self, broker: int) -> list[tuple[int, int]]:
+        """Returns when faults began that may have destroyed data of a broker, and when they were over."""
+        faults = self._faults_of(broker, is_lenient=True)
+        return [(int(fault["invoked_ns"]), _over_ns(fault)) for fault in faults]
+
     def _alone(
         self, leader: int, count: int, led: Mapping[int, Led], early_ns: int, late_ns: int
     ) -> tuple[Alone, ...]:

@@ -67,13 +67,15 @@ Without eligible leader replicas and with a min ISR of 1 one replica may commit 
 if a fault destroys it there. Such a loss is excused: when the record was established, min ISR was 1, and before
 the leader that lacks the record was elected, faults destroyed it on that leader and on each replica that had to
 have it. These are the members of the ISR at that moment, and those that joined the ISR later, under a leader that
-had not lost data in its own term. A fault destroys nothing that is established after it is over, nor what a
-replica has that joins the ISR after it, or that is elected after it was injected. If a replica has the record,
-electing one without it breaks a promise. A fault that is being injected when a leader is elected may explain what
-that leader lacks, and what the next one does. Another member of the ISR may still have the record until it follows
-that leader. If it leads before, the record is back, and what it loses next is no longer excused. The same holds
-for a leader that leads on after a restart without what faults destroyed. A flagged election may have chosen a
-replica that lacked the record, and others may have joined under it: whether these had the record is undecided.
+had not lost data in its own term by then. After a lawful flagged election only the elected replica has to have
+what it has: the election gave up the others. A fault destroys nothing that is established after it is over, nor
+what a replica has that joins the ISR after it, or that is elected or leads on after it was injected. If a replica
+has the record, electing one without it breaks a promise. A fault that is being injected when a leader is elected
+may explain what that leader lacks, and what the next one does. Another member of the ISR may still have the record
+until it follows that leader. If it leads before, the record is back, and what it loses next is no longer excused.
+The same holds for a leader that leads on after a restart without what faults destroyed. If not every change of the
+logs is recorded, each fault that hits a leader may have been followed by such a restart: it explains a loss then,
+and proves none.
 
 A fault without effect explains nothing. If injecting it failed, it is not known whether it destroyed something, so
 what it would excuse is undecided. So is a flagged election that is unavoidable only if a fault ended a node whose
@@ -100,7 +102,7 @@ and every loss that anything may excuse is undecided.
 Source: `docs/variants.md`, "How a loss is judged"; KIP-966.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -247,6 +249,7 @@ class Elections:
             self.elections.append(self._election(row, before, objection, until_ns))
         self._destroyed_before: dict[SelfCut, tuple[Alone, ...]] = {}
         """What faults had destroyed when a leader led on whose log was cut, where they had destroyed anything."""
+        self._possible_cuts: list[Election] = []
         if not elr_on:
             self.elections = self._with_destroyed(rows, begins, gaps, faults)
         leader = rows[-1]["leader"] if rows else -1
@@ -274,11 +277,12 @@ class Elections:
         # If logs were looked at now and then, a leader may have lost more than was seen when it led on.
         led_on = self.logs.led_on if self.logs.has_all_changes else [*cuts]
         led: dict[int, Led] = {}
-        leader = -1
+        leader, reign_ends_ns = -1, INF_NS
         with_more: set[int] = set()
         for index, row in enumerate(rows):
             election = elected.get(index)
             until_ns = rows[index + 1]["at_ns"] if index + 1 < len(rows) else INF_NS
+            is_missing = gaps.is_missing_before[index + 1]
             if election is not None:
                 election = replace(election, may_have_more=election.leader in with_more)
                 led_ns = self.logs.led_after_restart_ns(
@@ -291,22 +295,50 @@ class Elections:
                     with_more |= {*row["isr"]} - {election.leader} if alone else set()
                 marked.append(election)
                 if not self._is_without_effect(election):
-                    leader = election.leader
+                    leader, reign_ends_ns = election.leader, election.until_ns
                     led[leader] = Led(earliest_ns=election.earliest_ns, at_ns=election.at_ns)
                     if led_ns is not None and self.logs.has_all_changes:
                         led[leader] = Led(earliest_ns=led_ns, at_ns=led_ns)
-            for at_ns, broker in led_on:
-                if not row["at_ns"] <= at_ns < until_ns or leader != broker:
-                    continue
+            span = [each for each in led_on if row["at_ns"] <= each[0] < until_ns]
+            for at_ns, broker in span:
                 cut = cuts.get((at_ns, broker))
-                alone = destroyed.within(index, leader, led, at_ns) if cut is not None else ()
+                if is_missing:
+                    alone = destroyed.perhaps(broker, at_ns)
+                else:
+                    alone = destroyed.within(index, leader, led, at_ns) if leader == broker else ()
                 if cut is not None and alone:
                     self._destroyed_before[cut] = alone
                     with_more |= {*row["isr"]} - {broker}
-                if self.logs.has_all_changes:
+                if leader == broker and self.logs.has_all_changes:
                     led[leader] = Led(earliest_ns=at_ns, at_ns=at_ns)
             with_more &= {*row["isr"]}
+            self._possible_cuts += [
+                replace(cut, at_ns=min(cut.at_ns, reign_ends_ns))
+                for cut in self._cut_by_faults(destroyed, row, index, leader, led)
+                if row["at_ns"] <= cut.earliest_ns < until_ns
+            ]
         return marked
+
+    def _cut_by_faults(
+        self,
+        destroyed: Destroyed,
+        row: dict[str, Any],
+        index: int,
+        leader: int,
+        led: dict[int, Led],
+    ) -> Iterator[Election]:
+        """Yields what a leader may have lost by restarts that follow faults, if its log does not show that."""
+        for begin_ns, over_ns in [] if self.logs.has_all_changes else destroyed.hits_ns(leader):
+            yield Election(
+                at_ns=over_ns,
+                after_ns=begin_ns,
+                leader=leader,
+                leader_epoch=row["leader_epoch"] + 1,
+                is_flagged=False,
+                alone=destroyed.within(index, leader, led, begin_ns),
+                cut_to=0,
+                is_possible=True,
+            )
 
     def _settled_end_offset(self, rows: Sequence[dict[str, Any]], leader: int) -> int | None:
         if not self.logs:
@@ -404,7 +436,7 @@ class Elections:
                 was elected. Complete logs show that themselves.
         """
         found = self._by_clocks(lost, until, written)
-        if all(each.earliest_ns == each.at_ns for each in self.elections):
+        if all(each.earliest_ns == each.at_ns for each in (*self.elections, *self.cuts)):
             return found
         outcome, election = found.outcome.copy(), found.election.copy()
         # Perhaps an election was committed before either of the two records was established, and read after it.
@@ -471,6 +503,8 @@ class Elections:
         Where that is not certain, several elections are candidates.
         """
         suspects = Suspects(len(lost.offset))
+        # A leader whose log was cut may write where it had something when it was elected.
+        cut_in = {cut.leader_epoch - 1 for cut in self.cuts}
         for number, event in self._events:
             if isinstance(event, Gap):
                 suspects.elected(number, perhaps_lost(event, lost, until), may_restore=True)
@@ -482,10 +516,15 @@ class Elections:
             epoch = -1 if event.is_cut else event.leader_epoch
             moment = Moment(broker=event.leader, at_ns=event.at_ns, epoch=epoch)
             lacks = self.logs.lacks(moment, records)
-            if written is not None and not event.is_cut:
+            if written is not None and not event.is_cut and event.leader_epoch not in cut_in:
                 lacks |= written.at(event.leader_epoch, records.offset)
             has = self.logs.certainly_has(moment, records)
             outcome = self._outcome(event, records, is_certain=is_certain[rows])
+            if event.is_possible:
+                # It explains a loss, and does not prove one.
+                rows, outcome = rows[outcome > UNEXCUSED], outcome[outcome > UNEXCUSED]
+                suspects.elected(number, _perhaps(rows, outcome, event, lost), may_restore=False)
+                continue
             # The replica may have copied a log from which the record had been removed.
             is_unsure: Bools = has & records.may_be_removed
             # Only a replica that has not heard of the election can show what the new leader lacked.
@@ -529,6 +568,10 @@ class Elections:
     def _concerns(self, event: Election, lost: Claims, until: Claims | None) -> tuple[Bools, Bools]:
         """Returns which records an election may have lost, by what is known of when, and which certainly may."""
         is_after, is_before = _is_after(event, lost), _is_before(event, until)
+        if event.is_possible:
+            is_possible = (lost.from_ns <= _committed_ns(event, lost)) & is_before
+            is_possible &= np.maximum(lost.epoch, lost.low_epoch) < event.leader_epoch
+            return is_possible, np.zeros(len(is_possible), dtype=np.bool_)
         if self.logs.has_all_changes:
             between = is_after & is_before
             if event.cut_to is not None:
@@ -578,8 +621,12 @@ class Elections:
 
     @cached_property
     def cuts(self) -> tuple[Election, ...]:
-        """The leaders whose own logs were cut, unless they were deposed: the partition has another log then."""
-        return tuple(
+        """The leaders whose own logs were cut, or may have been.
+
+        Not those of leaders that had been deposed: the partition has another log then.
+        """
+        possible = [cut for cut in self._possible_cuts if cut.alone]
+        return *possible, *(
             Election(
                 at_ns=cut.at_ns,
                 leader=cut.broker,
@@ -610,6 +657,20 @@ class Elections:
         is_its_own = self._registered.column("broker").to_numpy() == broker
         at_ns: I64 = self._registered.column("at_ns").to_numpy()[is_its_own]
         return at_ns
+
+
+def _perhaps(rows: I64, outcome: I8, event: Election, lost: Claims) -> Concerned:
+    """Returns the records that something may have lost of which it is not known whether it happened."""
+    nothing = np.zeros(len(rows), dtype=np.bool_)
+    return Concerned(
+        rows=rows,
+        outcome=outcome,
+        is_certain=nothing,
+        lacks=nothing,
+        has=nothing,
+        may_have=nothing,
+        read_ns=np.full(len(rows), _committed_ns(event, lost)),
+    )
 
 
 def _elected(rows: Sequence[dict[str, Any]]) -> list[int]:

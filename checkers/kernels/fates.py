@@ -49,6 +49,7 @@ class Election:
         alone: What faults destroyed, or may have, on every replica that had to have it, as min ISR 1 allows.
         cut_to: None for an election. Otherwise the leader's own log was cut to this log end, in the epoch before
             `leader_epoch`.
+        is_possible: Whether that may only have happened: a fault hit the leader, and its log is not recorded.
     """
 
     at_ns: int
@@ -66,6 +67,7 @@ class Election:
     alone: tuple[Alone, ...] = ()
     after_ns: int | None = None
     cut_to: int | None = None
+    is_possible: bool = False
 
     @property
     def is_cut(self) -> bool:

@@ -344,7 +344,7 @@ def _explained(found: Finding, election: Election, by_ns: I64, last_ns: I64, err
         error_ns: Largest difference between two clocks.
     """
     since_ns = found.since_ns
-    early_ns, late_ns = election.at_ns - error_ns, election.at_ns + error_ns
+    early_ns, late_ns = election.earliest_ns - error_ns, election.at_ns + error_ns
     perhaps = (since_ns <= late_ns) & (early_ns <= last_ns)
     certain = (since_ns <= early_ns) & (late_ns <= by_ns)
     outcome = np.full(found.count, UNEXCUSED, dtype=np.int64)

@@ -201,8 +201,8 @@ min ISR was set, or replicas or a feature level changed, since the ISR last had 
 counts as unavoidable: such a change may erase the ELR. None of this is so while a member of ISR or ELR is active:
 it would be elected. Otherwise an action excuses nothing.
 
-Verdicts take eligible leader replicas to be in use as they were when the run began. If `alter_feature` switches them
-off or on, a loss that only the other setting excuses is judged wrongly.
+Verdicts take eligible leader replicas to be in use as they were when the run began. If `alter_feature` switches
+them off or on, a loss that only the other setting excuses is judged wrongly.
 """,
     ),
     Group.REPAIR: ("Repairs", "", ""),

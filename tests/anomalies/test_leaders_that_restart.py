@@ -383,3 +383,22 @@ def test_a_replica_that_ends_before_it_hears_of_its_election_may_lead_without_wh
     calls = [*FIRST_TWO, *final_read(10, 0)]
     found = judgements_alone(calls, states, logs, faults, "lost-acked-write")
     assert found == {judgement: 1}
+
+
+@pytest.mark.parametrize(
+    ("isr", "faults", "judgement"),
+    [
+        ([1], [power(19)], EXCUSED),
+        ([1], [fault(19, "kill", ["b1"], healed=22)], FORBIDDEN),
+        ([1], [power(19, "b2")], FORBIDDEN),
+        ([1, 2], [power(19)], FORBIDDEN),
+        ([1, 2], [power(19), power(20, "b2")], FORBIDDEN),
+        ([1, 2], [power(18, "b2"), power(19)], EXCUSED),
+    ],
+)
+def test_a_leader_may_have_led_on_without_what_a_fault_destroyed_if_no_logs_are_recorded(
+    isr: list[int], faults: list[Row], judgement: Judgement
+) -> None:
+    calls = [*FIRST_TWO, *final_read(10, 0)]
+    found = judgements_alone(calls, [state(0, 1, isr, epoch=0)], [], faults, "lost-acked-write")
+    assert found == {judgement: 1}

@@ -460,7 +460,8 @@ def lone_states(isr: list[int], since: int) -> list[dict[str, Any]]:
         (11, {"at": 20, "healed": 22}, Judgement.UNDECIDED),
         (0, {"at": 9, "healed": 10}, Judgement.EXCUSED),
         (0, {"at": 8, "healed": 9}, Judgement.FORBIDDEN),
-        (0, {"at": 31, "healed": 32}, Judgement.FORBIDDEN),
+        # It led on after that, in the same epoch.
+        (0, {"at": 31, "healed": 32}, Judgement.EXCUSED),
         (0, {"at": 20, "healed": 22, "took_effect": False}, Judgement.FORBIDDEN),
         (0, {"at": 20, "healed": 22, "took_effect": False, "failed": True}, Judgement.UNDECIDED),
     ],
