@@ -14,7 +14,7 @@ import numpy as np
 
 from checkers.kernels.elections import Elections
 from checkers.kernels.excuses import Excuses
-from checkers.kernels.fates import UNDECIDED, UNEXCUSED, Fates
+from checkers.kernels.fates import UNEXCUSED, Fates
 from checkers.kernels.findings import Finding, joined
 from checkers.kernels.history import I64, INF_NS, INFO, Bools, PartitionHistory
 from checkers.kernels.linearizability import Options, check_history
@@ -48,11 +48,14 @@ class HiddenFindings:
         rest = check_history(unresolved(self._history, lost), self._options).findings
         elections = self._elections.elections
         numbers = set(fates.election[hiding].tolist())
-        if (fates.election[fates.outcome == UNDECIDED] < 0).any():
-            numbers |= {number for number, each in enumerate(elections) if each.may_excuse_any}
-        for number in sorted(numbers):
-            if number >= 0:
-                rest += self._findings_before(elections[number].at_ns)
+        moments = {elections[number].at_ns for number in numbers if number >= 0}
+        if any(number < 0 for number in numbers):
+            # No single election: any, or a leader that led on with less.
+            events = (*elections, *self._elections.cuts)
+            excusing = [each for each in events if each.may_excuse_any]
+            moments |= {at_ns for each in excusing for at_ns in (each.earliest_ns, each.at_ns)}
+        for at_ns in sorted(moments):
+            rest += self._findings_before(at_ns)
         for other in (each for each in rest if each.id == finding.id):
             finding, fates = self._with(finding, fates, other)
         return finding, fates
