@@ -308,6 +308,12 @@ KINDS: dict[str, Kind] = {
         chunk=1_000,
         parts=_VERDICTS,
     ),
+    "elections-with-restarts": Kind(
+        title="likewise, with leaders that restart and replicas that are down when they are elected",
+        judge=_elections(Conditions(mishaps=True, restarts=True)),
+        chunk=1_000,
+        parts=_VERDICTS,
+    ),
     "committed-offsets": Kind(
         title="small histories of committed offsets, against exhaustive search",
         judge=_committed_offsets,

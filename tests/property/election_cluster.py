@@ -90,6 +90,34 @@ class Pending:
 OTHERS_SHARE = 0.3
 """In this share of the steps something happens that plain runs do not have."""
 
+RESTARTS_SHARE = 0.15
+"""In this share of the steps a process ends or starts, or the controller notices that one has ended."""
+
+UNHEARD_SHARE = 0.1
+"""This share of the elected replicas that run end before they hear of their election."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Reign:
+    """What a broker leads by. Mutable: what it had changes.
+
+    Attributes:
+        leader: The broker.
+        epoch: In which it was elected.
+        excuses: Whether that excuses what it lacks.
+        had: Its log when it ended, or when it was elected; None if it was down then, and has not led yet.
+        event: The number of its event, if it was down when it was elected, and the election lost something all
+            the same.
+        is_flagged: Whether the election was.
+    """
+
+    leader: int
+    epoch: int
+    excuses: bool
+    had: tuple[Record, ...] | None = None
+    event: int | None = None
+    is_flagged: bool = False
+
 
 class Cluster:
     """Simulates one run. Mutable."""
@@ -103,6 +131,7 @@ class Cluster:
         copies_share: float = 0.0,
         others: random.Random | None = None,
         mishaps: random.Random | None = None,
+        restarts: random.Random | None = None,
     ) -> None:
         self.rng = rng
         self.choices = choices
@@ -117,12 +146,23 @@ class Cluster:
         self.mishaps = mishaps
         """Decides which producers name an older epoch of the leader that responds, which elected replicas hear of
         two elections at once, and which leaders fail before they report what they wrote; None if none does."""
+        self.restarts = restarts
+        """Decides which processes end and start again while the controller may not know it; None if none does."""
+        self.down: set[int] = set()
+        self.destroyers: dict[int, dict[str, Any]] = {}
+        """The power cut by which each broker is down."""
+        self.reign = Reign(leader=NO_LEADER, epoch=-1, excuses=False)
+        self.restart_cuts: list[int] = []
+        """The log ends with which leaders led on that had had more."""
+        self.shrinking_begins_epoch = restarts is not None and restarts.random() < 0.3
+        """Whether a smaller ISR begins a leader epoch without an election, as before Apache Kafka 3.6."""
         self.elected_in: dict[int, list[int]] = {b: [] for b in BROKERS}
         """In which epochs each broker was elected."""
         self.now = 10
         self.min_isr = 2 if choices.elr_on else 1
         self.replicas = {b: Replica() for b in BROKERS}
-        self.leader, self.epoch, self.isr = NO_LEADER, -1, BROKERS
+        self.leader, self.epoch = NO_LEADER, -1
+        self.isr: tuple[int, ...] = BROKERS
         self.calls: list[Call] = []
         self.states: list[dict[str, Any]] = []
         self.rows: list[dict[str, Any]] = []
@@ -179,7 +219,8 @@ class Cluster:
     def elect(self, b: int, *, flagged: bool, lawful: bool = True) -> None:
         """Gives the partition a leader; with a flag, it is the only member of the ISR."""
         self.tick()
-        destroyed = frozenset() if flagged else self.destroyed(b)
+        is_up, was_in_isr = b not in self.down, b in self.isr
+        destroyed = self.destroyed(b, flagged=flagged) if is_up else frozenset()
         old, old_epoch = self.leader, self.epoch
         if flagged and lawful and self.choices.elr_on:
             self.justify()
@@ -197,8 +238,25 @@ class Cluster:
             self.elect_in_vain(b)
         self.commit_state(flagged=flagged)
         self.elected_in[b].append(self.epoch)
-        self.hear_late(b, old, old_epoch)
         excuses = flagged and lawful
+        self.reign = Reign(leader=b, epoch=self.epoch, excuses=excuses, is_flagged=flagged)
+        if is_up:
+            self.hear_late(b, old, old_epoch)
+        if excuses:
+            self.give_up_others(b)
+        if not is_up:
+            if flagged or not was_in_isr:
+                # Whether or not it leads then, what it lacks is given up.
+                self.reign.event = len(self.events)
+                self.events.append(
+                    Event(
+                        epoch=self.epoch,
+                        excuses=excuses,
+                        log=tuple(self.replicas[b].log),
+                        destroyed=self.destroyed(b, flagged=flagged),
+                    )
+                )
+            return
         self.events.append(
             Event(
                 epoch=self.epoch,
@@ -208,13 +266,28 @@ class Cluster:
             )
         )
         r = self.replicas[b]
+        self.reign.had = tuple(r.log)
+        if self.restarts is not None and self.states[1:] and self.restarts.random() < UNHEARD_SHARE:
+            self.crash(b)
+            return
+        self.begin_to_lead(b)
+        if self.rng.random() < 0.5:
+            self.learn(old)
+
+    def give_up_others(self, b: int) -> None:
+        """Notes that only the elected broker has to have now what it has."""
+        for pair, brokers in self.spread.items():
+            if holds(self.replicas[b].log, *pair):
+                brokers.clear()
+                brokers.add(b)
+
+    def begin_to_lead(self, b: int) -> None:
+        r = self.replicas[b]
         r.epoch, r.leads, r.isr, r.known_ends = self.epoch, True, self.isr, {}
         self.drop_pending(b)
         self.tick()
         self.note(b, "role")
         self.advance(b)
-        if self.rng.random() < 0.5:
-            self.learn(old)
 
     def elect_in_vain(self, b: int) -> None:
         """Elects a replica that hears of it only with the next election, which chooses it again."""
@@ -230,6 +303,8 @@ class Cluster:
         """Perhaps lets an elected replica follow the leader before it first: it cuts what differs, and copies."""
         r, leader = self.replicas[b], self.replicas.get(old)
         if self.late is None or leader is None or b == old or self.late.random() < 0.5:
+            return
+        if old in self.down:
             return
         if not leader.leads or leader.epoch != epoch or r.epoch > epoch:
             return
@@ -248,10 +323,11 @@ class Cluster:
             r.log += more
             self.note(b, "replicate")
 
-    def destroyed(self, b: int) -> frozenset[tuple[int, Record]]:
+    def destroyed(self, b: int, *, flagged: bool) -> frozenset[tuple[int, Record]]:
         """Returns what only brokers had to have that power cuts hit, as they did the elected one.
 
-        One broker may commit alone then. What an elected broker has now, no power cut destroyed before.
+        One broker may commit alone then. What an elected broker has now, no power cut destroyed before. A flagged
+        election explains by itself what it lacks.
         """
         if self.min_isr > 1:
             return frozenset()
@@ -261,11 +337,12 @@ class Cluster:
         for pair, brokers in self.hit.items():
             if holds(self.replicas[b].log, *pair):
                 brokers.discard(b)
-        return found
+        return frozenset() if flagged else found
 
     def justify(self) -> None:
         """Ends two brokers uncleanly and takes them out of ISR and ELR."""
         for b in (1, 2):
+            self.start(b)
             kill = fault(self.now, "kill", [f"b{b}"])
             self.faults.append({**kill, "fault_id": f"f{len(self.faults)}"})
         self.isr, self.leader, self.epoch = (1, 2), NO_LEADER, self.epoch + 1
@@ -284,16 +361,30 @@ class Cluster:
         others = [b for b in self.isr if b != self.leader]
         if others and self.rng.random() < 0.6:
             self.isr = tuple(b for b in self.isr if b != self.rng.choice(others))
+            self.epoch += self.shrinking_begins_epoch
         else:
             back = [
-                b for b in BROKERS if b not in self.isr and r.known_ends.get(b, -1) == len(r.log)
+                b
+                for b in BROKERS
+                if b not in self.isr
+                and r.known_ends.get(b, -1) == len(r.log)
+                and b not in self.down
             ]
             self.isr = (*self.isr, *back)
         self.tick()
         self.commit_state()
         r.isr = self.isr
         self.tick()
+        self.hear_of_epoch()
         self.advance(self.leader)
+
+    def hear_of_epoch(self) -> None:
+        """Lets a leader hear of the epoch that a smaller ISR has begun."""
+        r = self.replicas[self.leader]
+        if r.leads and r.epoch < self.epoch:
+            r.epoch = self.epoch
+            self.note(self.leader, "role")
+            self.tick()
 
     # --- the brokers ---
 
@@ -302,7 +393,7 @@ class Cluster:
         if b in (self.leader, NO_LEADER) or self.leader == NO_LEADER:
             return
         r, leader = self.replicas[b], self.replicas[self.leader]
-        if r.epoch == self.epoch or leader.epoch != self.epoch:
+        if r.epoch == self.epoch or leader.epoch != self.epoch or {b, self.leader} & self.down:
             return
         self.tick()
         self.drop_pending(b)
@@ -326,7 +417,12 @@ class Cluster:
         leader = self.replicas.get(self.leader)
         if leader is None or r.leads or r.epoch != self.epoch or leader.epoch != self.epoch:
             return
+        if {b, self.leader} & self.down:
+            return
         self.tick()
+        if len(r.log) > len(leader.log):
+            # The leader lost its end and leads on; a follower that has less than the leader now finds out nothing.
+            self.truncate(b, len(leader.log))
         leader.known_ends[b] = len(r.log)
         more = leader.log[len(r.log) : len(r.log) + self.rng.randint(1, 3)]
         r.log += more
@@ -352,7 +448,7 @@ class Cluster:
                 pair = (offset, r.log[offset])
                 self.established.setdefault(pair, (r.epoch, len(self.events)))
                 self.spread.setdefault(pair, {*self.isr, *r.isr})
-                self.hit.setdefault(pair, set())
+                self.hit.setdefault(pair, {*self.destroyers})
             r.high_watermark = end
             self.note(b, "high-watermark")
         for pending in list(self.pending[b]):
@@ -397,7 +493,7 @@ class Cluster:
 
     def cut_power(self) -> None:
         """Cuts the power of the leader and perhaps of others; one that is in the ISR leads again."""
-        if self.leader == NO_LEADER:
+        if self.leader == NO_LEADER or self.down:
             return
         self.tick()
         hit = {self.leader, *(b for b in BROKERS if self.rng.random() < 0.3)}
@@ -405,10 +501,129 @@ class Cluster:
         self.faults.append({**power, "fault_id": f"f{len(self.faults)}"})
         for b in sorted(hit):
             self.lose_tail(b)
+        if self.restarts is not None:
+            self.faults[-1]["healed_ns"] = self.now
         for brokers in self.hit.values():
             brokers |= hit
         leads_again = self.leader in self.isr and self.rng.random() < 0.7
         self.elect(self.leader if leads_again else self.rng.choice(self.isr), flagged=False)
+
+    # --- processes that end and start while the controller may not know it ---
+
+    @property
+    def up(self) -> tuple[int, ...]:
+        """The brokers whose processes run."""
+        return tuple(b for b in BROKERS if b not in self.down)
+
+    @property
+    def leads_now(self) -> bool:
+        """Whether the leader of the last state leads by it."""
+        r = self.replicas.get(self.leader)
+        return r is not None and r.leads and r.epoch == self.epoch
+
+    def end_or_start(self) -> None:
+        if self.restarts is None or self.restarts.random() >= RESTARTS_SHARE:
+            return
+        kind, down = self.restarts.random(), sorted(self.down)
+        if down and kind < 0.5:
+            self.start(self.restarts.choice(down))
+        elif down and kind < 0.7:
+            self.end_session(self.restarts.choice(down))
+        elif self.leader in self.up and not self.leads_now and kind < 0.7:
+            self.lead(self.leader)
+        elif kind < 0.9 and self.leader in self.up:
+            self.crash(self.leader)
+        else:
+            b = self.restarts.choice(BROKERS)
+            if b not in self.down:
+                self.crash(b)
+
+    def crash(self, b: int) -> None:
+        """Ends a process: it is killed, or its power is cut, and it loses the end of its log."""
+        assert self.restarts is not None
+        r = self.replicas[b]
+        self.tick()
+        if self.reign.leader == b and r.leads and r.epoch == self.epoch:
+            self.reign.had = tuple(r.log)
+        self.note(b, "down")
+        self.down.add(b)
+        r.leads = False
+        self.drop_pending(b)
+        is_lawful = self.min_isr == 1
+        if self.restarts.random() < 0.5 or not (is_lawful or self.choices.is_broken):
+            return
+        del r.log[self.restarts.randint(0, len(r.log)) :]
+        r.high_watermark = min(r.high_watermark, len(r.log))
+        if is_lawful and self.choices.is_broken and self.restarts.random() < 0.2:
+            return
+        power = fault(self.now, "power", [f"b{b}"])
+        self.faults.append({**power, "fault_id": f"f{len(self.faults)}"})
+        self.destroyers[b] = self.faults[-1]
+        for brokers in self.hit.values():
+            brokers.add(b)
+
+    def start(self, b: int) -> None:
+        """Starts the process of a broker that is down; if it is the leader still, it leads."""
+        if b not in self.down:
+            return
+        self.tick()
+        if b in self.destroyers:
+            self.destroyers.pop(b)["healed_ns"] = self.now
+            self.tick()
+        self.down.remove(b)
+        self.note(b, "load")
+        self.tick()
+        self.broker_rows.append(broker(self.now, b, "registered", clean=True))
+        if self.leader == b and (self.restarts is None or self.restarts.random() < 0.8):
+            self.lead(b)
+
+    def lead(self, b: int) -> None:
+        """Lets a replica lead by its election that has ended since, or was down then."""
+        r, reign = self.replicas[b], self.reign
+        assert reign.leader == b
+        is_flagged = reign.had is None and reign.is_flagged
+        destroyed = self.destroyed(b, flagged=is_flagged)
+        if reign.had is None:
+            event = Event(
+                epoch=reign.epoch, excuses=reign.excuses, log=tuple(r.log), destroyed=destroyed
+            )
+            if reign.event is None:
+                self.events.append(event)
+            else:
+                self.events[reign.event] = event
+        elif len(r.log) < len(reign.had):
+            self.restart_cuts.append(len(r.log))
+            self.events.append(
+                Event(
+                    epoch=self.epoch,
+                    excuses=False,
+                    log=tuple(r.log),
+                    is_election=False,
+                    destroyed=destroyed,
+                )
+            )
+        reign.had = tuple(r.log)
+        self.begin_to_lead(b)
+
+    def end_session(self, b: int) -> None:
+        """Lets the controller notice that a broker is down."""
+        others = tuple(each for each in self.isr if each != b)
+        if self.leader == b:
+            if others:
+                self.isr = others
+                self.elect(self.rng.choice(others), flagged=False)
+                return
+            self.leader = NO_LEADER
+            self.epoch += 1
+        elif b in self.isr and others:
+            self.isr = others
+            self.epoch += self.shrinking_begins_epoch
+        else:
+            return
+        self.tick()
+        self.commit_state()
+        if self.leader != NO_LEADER:
+            self.hear_of_epoch()
 
     # --- clients ---
 
@@ -564,7 +779,7 @@ class Cluster:
 
     def read(self, b: int, *, final: bool = False, start: int = 0, stop: int | None = None) -> None:
         r = self.replicas[b]
-        if not r.leads and not self.choices.follower_reads:
+        if (not r.leads and not self.choices.follower_reads) or b in self.down:
             return
         invoked = self.tick()
         end = r.high_watermark
@@ -599,6 +814,7 @@ class Cluster:
     def step(self) -> None:
         self.send_again()
         self.ask_or_be_refused()
+        self.end_or_start()
         kind = self.rng.random()
         leaders = [b for b in BROKERS if self.replicas[b].leads]
         if kind < 0.32 and leaders:
@@ -624,7 +840,7 @@ class Cluster:
         kind = self.rng.random()
         if kind < 0.4:
             self.elect(self.rng.choice(BROKERS), flagged=False)
-        elif kind < 0.7 and self.leader != NO_LEADER:
+        elif kind < 0.7 and self.leader != NO_LEADER and self.leader not in self.down:
             # The last replica standing: it loses its tail and is elected again, because it is in the ISR.
             b = self.leader
             self.lose_tail(b)
@@ -637,6 +853,13 @@ class Cluster:
 
     def finish(self) -> None:
         """Heals everything, lets all replicas catch up, and reads the log."""
+        self.restarts = None
+        for b in BROKERS:
+            self.start(b)
+        if self.leader == NO_LEADER:
+            self.elect(self.isr[0], flagged=False)
+        if not self.leads_now:
+            self.lead(self.leader)
         for b in BROKERS:
             self.learn(b)
         for _ in range(400):

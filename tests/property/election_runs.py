@@ -5,7 +5,9 @@ each wrong verdict; `--seed N` prints one run. A later call can continue with th
 states of the partition or rows of replicas are missing, and with `--skew` clocks differ: then more may be unknown,
 but nothing else may be said. With `--copies [SHARE]` producers are idempotent and send appends again, so that
 several leaders may have written one record. With `--mishaps` what seldom happens does. With `--others` clients
-also ask for log ends, are refused, and read the end in several polls.
+also ask for log ends, are refused, and read the end in several polls. With `--restarts` processes end and start
+again while the controller does not know it: a leader leads on in its epoch, perhaps without the end of its log, a
+replica is elected that is down, or it ends before it hears of that.
 
 The brokers follow Kafka's rules for leaders, followers and high watermarks, except that some runs break them: they
 elect a replica outside of the ISR without a flag, cut a leader's log before it is elected again, or elect with a
@@ -223,6 +225,8 @@ class Conditions:
         mishaps: Whether producers may name an older epoch of the leader that responds, elected replicas hear of
             two elections at once, and leaders fail before they report what they wrote.
         others: Whether clients also ask for log ends, are refused, and read the end in several polls.
+        restarts: Whether leaders restart within their epoch, replicas are elected that are down, and others end
+            before they hear of their election.
     """
 
     gaps: bool = False
@@ -230,6 +234,7 @@ class Conditions:
     copies_share: float = 0.0
     mishaps: bool = False
     others: bool = False
+    restarts: bool = False
 
     @property
     def copies(self) -> bool:
@@ -271,6 +276,7 @@ def random_run(
         conditions.copies_share,
         random.Random(f"others/{seed}") if conditions.others else None,
         mishaps if conditions.mishaps and mishaps.random() < MISHAPS_SHARE else None,
+        random.Random(f"restarts/{seed}") if conditions.restarts else None,
     )
     for _ in range(rng.choice((15, 30, 60, 120))):
         cluster.step()
@@ -318,7 +324,8 @@ def objection(
     choices = cluster.choices
     if truth.lost_for_wrong:
         # Only the log of a leader shows that it cut it, and that log may not be recorded.
-        shown = {*truth.lost_for_wrong} - (truth.cut_by_leader if conditions.gaps else set())
+        is_hidden = conditions.gaps or not choices.has_all_logs
+        shown = {*truth.lost_for_wrong} - (truth.cut_by_leader if is_hidden else set())
         if shown and verdict.validity == Validity.VALID:
             return "valid, but records are lost without an excuse"
         # Without epochs in responses, clients may not know which of two leaders wrote a record.
@@ -332,6 +339,7 @@ def objection(
             for row in cluster.rows
             if (row["role"], row["cause"]) == ("leader", "truncate")
         ]
+        cuts += cluster.restart_cuts
         can_be_known &= all(
             offset < min(cuts, default=offset + 1) for offset, _ in truth.lost_for_wrong
         )
@@ -403,6 +411,7 @@ def main() -> int:
         help=f"let producers send appends again, in this share of the steps ({SOME_COPIES})",
     )
     parser.add_argument("--others", action="store_true", help="ask for log ends, refuse appends")
+    parser.add_argument("--restarts", action="store_true", help="let processes end and start again")
     arguments = parser.parse_args()
     conditions = Conditions(
         gaps=arguments.gaps,
@@ -410,6 +419,7 @@ def main() -> int:
         copies_share=arguments.copies,
         mishaps=arguments.mishaps,
         others=arguments.others,
+        restarts=arguments.restarts,
     )
     if arguments.seed is not None:
         show(arguments.seed, conditions)

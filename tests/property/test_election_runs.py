@@ -36,6 +36,7 @@ GAPS, SKEW, COPIES = (
 )
 MANY = Conditions(copies_share=MANY_COPIES)
 MISHAPS = Conditions(mishaps=True)
+RESTARTS = Conditions(restarts=True)
 
 
 def _assert_needed(
@@ -75,6 +76,23 @@ def test_no_loss_is_judged_wrong_if_appends_are_sent_again(part: int) -> None:
 @pytest.mark.parametrize("part", range(2))
 def test_no_loss_is_judged_wrong_whatever_mishaps_there_are(part: int) -> None:
     assert list(wrong_verdicts(part * RUNS // 4, RUNS // 4, MISHAPS)) == []
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_no_loss_is_judged_wrong_if_processes_end_and_start_again(part: int) -> None:
+    assert list(wrong_verdicts(part * RUNS // 4, RUNS // 4, RESTARTS)) == []
+
+
+def test_what_a_leader_writes_after_a_restart_need_not_be_above_what_it_had_when_it_was_elected() -> (
+    None
+):
+    assert list(wrong_verdicts(720, 1, replace(RESTARTS, mishaps=True))) == []
+
+
+def test_the_comparison_notices_if_replicas_that_end_before_they_lead_lose_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _assert_needed(monkeypatch, RESTARTS, (399, 986), ReplicaLogs, "_ended_before_they_led", ())
 
 
 def test_what_was_read_from_a_deposed_leader_need_not_be_the_copy_that_was_acknowledged(
