@@ -11,7 +11,8 @@
 
 A lawful flagged election of the partition may lose records that were delivered and committed. A skipped record is
 excused if a member received another record at its offset, that one was lost so, and the same member sent a commit
-above the offset, whatever became of it. If it sent none, the next member has to begin at or below the offset.
+above the offset, whatever became of it. If it sent none, the next member has to begin at or below the offset. So
+has the same member if it polls there again before it sends one.
 A log with missing offsets may have had nothing there. So there a lost record above the offset counts too, unless
 the skipped record was established before the loss, and it is undecided if that one may have been in the log that
 the member read. A commit above the offset shows the same, because the log of the member went on behind it, if only
@@ -85,7 +86,6 @@ class GroupFacts:
     Attributes:
         group: Its name.
         members: Process numbers of its members, ascending.
-        last_sent: The largest offset that each of them committed, whatever became of the commit; -1 for none.
         committed: The largest offset whose commit was acknowledged, or that the coordinator reported; -1 for none.
         regressions: Reports of the coordinator that contradict a proof, in the order in which they were seen.
         unsent: Reports of offsets that no member had sent a commit of, in that order.
@@ -96,7 +96,6 @@ class GroupFacts:
 
     group: str
     members: I64
-    last_sent: I64
     committed: int
     regressions: tuple[Report, ...]
     unsent: tuple[Report, ...]
@@ -151,15 +150,11 @@ def _facts(group: str, events: pa.Table) -> GroupFacts:
     is_acked = is_word(kind, "commit-acknowledged")
     # What the coordinator reports is committed, whether or not the commit was acknowledged.
     is_proof = is_acked | (is_word(kind, "committed-seen") & (offset >= 0))
-    members, place = np.unique(events.column("process").to_numpy(), return_inverse=True)
-    last_sent = np.full(len(members), -1, dtype=np.int64)
-    is_commit = is_acked | is_word(kind, "commit-sent")
-    np.maximum.at(last_sent, place[is_commit], offset[is_commit])
+    members = np.unique(events.column("process").to_numpy())
     register, reports = register_of(events)
     return GroupFacts(
         group=group,
         members=members,
-        last_sent=last_sent,
         committed=int(offset[is_proof].max(initial=-1)),
         regressions=tuple(each for each in reports if len(register.contradicted_by(each))),
         unsent=tuple(
@@ -221,15 +216,37 @@ def member_polls(operations: pa.Table, members: I64) -> I64:
 
 
 def committed_beyond(facts: GroupFacts, operations: pa.Table, records_read: pa.Table) -> pa.Table:
-    """Returns the records that members received and then committed: the same member sent a larger offset."""
-    process = operations.column("process").to_numpy()
-    rows = np.flatnonzero(np.isin(process, facts.members))
-    ops, first = np.unique(operations.column("op_index").to_numpy()[rows], return_index=True)
-    member = np.searchsorted(facts.members, process[rows[first]])
-    # What no member received is below no commit.
-    limit = np.append(facts.last_sent[member], -1)
-    at = lookup(ops)(records_read.column("op_index").to_numpy())
-    return records_read.filter(pa.array(records_read.column("offset").to_numpy() < limit[at]))
+    """Returns the records that members received and then committed: the same member sent a larger offset.
+
+    A member that polls at or below the offset of a record again was moved back. Then only what it sent before that
+    counts.
+    """
+    op = records_read.column("op_index").to_numpy()
+    offset = records_read.column("offset").to_numpy()
+    of_op = operations.column("op_index").to_numpy()
+    by_op = np.argsort(of_op, kind="stable")
+    is_beyond = np.zeros(len(op), dtype=np.bool_)
+    for member in facts.members.tolist():
+        polls = member_polls(operations, np.array([member]))
+        mine = np.flatnonzero(np.isin(op, polls))
+        at_ns, largest = facts.register.sent_by(member)
+        if not len(mine):
+            continue
+        rows = by_op[np.searchsorted(of_op[by_op], polls)]
+        position = operations.column("position").to_numpy()[rows].astype(np.int64)
+        invoked_ns = operations.column("invoked_ns").to_numpy()[rows]
+        poll = np.searchsorted(polls, op[mine])
+        # How far the member had got before each poll.
+        reach = position.copy()
+        np.maximum.at(reach, poll, offset[mine] + 1)
+        reach = np.append(-1, np.maximum.accumulate(reach)[:-1])
+        until_ns = np.full(len(mine), INF_NS)
+        for back in np.flatnonzero((position >= 0) & (position < reach))[::-1].tolist():
+            is_before = (poll < back) & (offset[mine] >= position[back])
+            until_ns[is_before] = invoked_ns[back]
+        sent = np.append(-1, largest)[np.searchsorted(at_ns, until_ns, side="right")]
+        is_beyond[mine] = offset[mine] < sent
+    return records_read.filter(pa.array(is_beyond))
 
 
 def records_of(records_read: pa.Table, ops: I64, *, log_start_offset: int = 0) -> Records:

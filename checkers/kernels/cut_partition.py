@@ -140,6 +140,7 @@ def rules_of(
         log_start_offset=context.log_start_offset,
         clock_error_ns=context.clock_error_ns,
         committed=tuple(group.committed for group in groups),
+        members=tuple(member for group in groups for member in group.members.tolist()),
         both_sides=may_excuse,
         stale_ends=REPLICA_CHECKER in context.checkers,
     )

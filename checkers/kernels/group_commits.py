@@ -206,6 +206,14 @@ class Register:
         first = int(np.argmin(number))
         return self.time_of(int(number[first])), int(commits.process[first])
 
+    def sent_by(self, member: int) -> tuple[I64, I64]:
+        """Returns when a member sent its commits, ascending, and the largest offset that it had sent by then."""
+        commits = self.commits.take(np.flatnonzero(self.commits.process == member))
+        number = np.where(commits.sent == BEFORE_ALL, commits.acked, commits.sent)
+        order = np.argsort(number)
+        at_ns = self.at_ns[np.searchsorted(self.index, number[order])]
+        return at_ns, np.maximum.accumulate(commits.offset[order])
+
     def proofs_before(self, index: int) -> int:
         """Returns how many proofs ended before an event."""
         return int(np.searchsorted(self.proofs.end, index))

@@ -89,6 +89,7 @@ def keep(
                 _ends(history, plan, rules),
                 _bounding(history, plan, rules),
                 _final_witnesses(history, plan),
+                _moved_back(tables["operations"], history, rules),
             )
         )
     )
@@ -188,6 +189,25 @@ def _final_witnesses(history: PartitionHistory, plan: Plan) -> I64:
     polls = polls[np.lexsort((polls, history.poll_position[polls]))]
     at = np.searchsorted(history.poll_position[polls], plan.offsets, side="right") - 1
     return history.poll_op[polls[np.unique(at[at >= 0])]]
+
+
+def _moved_back(operations: pa.Table, history: PartitionHistory, rules: Rules) -> I64:
+    """Returns the polls with which members of groups began below where they had been.
+
+    How far a member had got in the slices before is not known here, so its first poll of the slice may be one.
+    """
+    op, process = (operations.column(name).to_numpy() for name in ("op_index", "process"))
+    order = np.argsort(op, kind="stable")
+    process = process[order[np.searchsorted(op[order], history.poll_op)]]
+    polls = np.flatnonzero(np.isin(process, np.array(rules.members, dtype=np.int64)))
+    polls = polls[np.argsort(process[polls], kind="stable")]
+    found = [polls[:0]]
+    for mine in np.split(polls, np.flatnonzero(np.diff(process[polls])) + 1):
+        position = history.poll_position[mine]
+        reach = np.maximum.accumulate(np.maximum(position, history.poll_last[mine] + 1))
+        is_back = np.append(True, position[1:] < reach[:-1])[: len(mine)]
+        found.append(mine[is_back & (position >= 0)])
+    return history.poll_op[np.concatenate(found)]
 
 
 def judge_remainder(

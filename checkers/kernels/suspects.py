@@ -53,6 +53,7 @@ class Rules:
     Attributes:
         log_start_offset, clock_error_ns: As the run declares them.
         committed: The committed offset of every consumer group.
+        members: Process numbers of their members.
         both_sides: Whether of two operations that contradict each other both are suspicious, not only the one that
             a finding is about: an election may excuse one contradiction and leave another one.
         stale_ends: Whether every log end that is too small matters, not only the latest one.
@@ -61,6 +62,7 @@ class Rules:
     log_start_offset: int = 0
     clock_error_ns: int = 0
     committed: tuple[int, ...] = ()
+    members: tuple[int, ...] = ()
     both_sides: bool = False
     stale_ends: bool = False
 

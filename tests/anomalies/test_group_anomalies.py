@@ -1,6 +1,7 @@
 """What a consumer group promises, judged from its events and from what its members read."""
 
 import json
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from harness.contracts.run_context import LOG_CHECKERS, RunContext
 from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
 from harness.history.op import FETCHED_AHEAD
 from tests.anomalies.runs import Call, append, final_read, run, state
+from tests.property.cutting import differences
 
 CONTEXT = RunContext(checkers=(*LOG_CHECKERS, "consumer-group"))
 MEMBER = 70
@@ -165,6 +167,37 @@ def test_the_commit_above_a_lost_record_may_be_one_of_its_second_delivery() -> N
         deliveries = (delivery(ops[0], *lost), delivery(ops[1], *more, process=71))
         (anomaly,) = found(judged(group, *deliveries, flagged=True))
         assert (anomaly.count, anomaly.judgement) == (1, Judgement.EXCUSED)
+
+
+@pytest.mark.parametrize(
+    ("again", "committed_ns", "judgement"),
+    [
+        ({"position": 0}, 500, Judgement.FORBIDDEN),
+        ({"position": 1, "records": ()}, 500, Judgement.FORBIDDEN),
+        ({"position": 2, "records": ()}, 500, Judgement.EXCUSED),
+        ({"position": -1}, 500, Judgement.EXCUSED),
+        ({"position": 0, "process": 71}, 500, Judgement.EXCUSED),
+        # It was moved back after its commit.
+        ({"position": 0}, 400, Judgement.EXCUSED),
+    ],
+)
+def test_a_member_that_was_moved_back_passes_a_record_again(
+    again: dict[str, Any], committed_ns: int, judgement: Judgement
+) -> None:
+    """Member 70 receives offset 1 at 131, the flagged election at 300 loses that, and 70 polls again at 400."""
+    group = Group()
+    group.commit(3)
+    events = [{**row, "at_ns": committed_ns} for row in group.rows]
+    back = replace(delivery(31, (0, 0)), inv=400, res=401, **again)
+    rest = replace(delivery(32, (2, 2)), inv=410, res=411)
+    deliveries = (delivery(30, (0, 0), (1, 99)), back, rest)
+    (anomaly,) = found(judged(group, *deliveries, flagged=True, events=events))
+    assert (anomaly.details["offsets"], anomaly.judgement) == ([1], judgement)
+    calls = [*APPENDS, *deliveries, *final_read(80, 0, 1, 2)]
+    states = [state(2, 1, [1, 2, 3], epoch=0), state(300, 2, [2], epoch=1, flagged=True)]
+    tables = run(calls, states=states, group_events=events)
+    for seed in range(5):
+        assert differences(tables, CONTEXT, random.Random(seed)) == []
 
 
 def of_sparse_log(*later: Call, sparse: bool = True, flagged: bool = True) -> list[Judgement]:
