@@ -38,6 +38,7 @@ from checkers.kernels.cut_partition import (
     bucket_range,
     can_be_cut,
     judge_cut_partition,
+    may_contradict_itself,
     measures_of,
     rules_of,
     totals_of,
@@ -253,9 +254,11 @@ class _Cut:
         self.sent: list[_Sent] | None = None
         if any(item.trouble for item in sent):
             return
-        self.sent = sent
+        reports = [item.report for item in sent if item.report is not None]
+        if pieces.context.clock_error_ns and may_contradict_itself(reports):
+            return
+        self.sent, self.reports = sent, reports
         self.extent = joined(item.extent for item in sent if item.extent is not None)
-        self.reports = [item.report for item in sent if item.report is not None]
         self.free = spark.broadcast(all_free(self.reports))
         committed = tuple(group.committed for group in groups)
         slices = [report.measures for report in self.reports if report.measures is not None]

@@ -18,15 +18,16 @@ from checkers.kernels.buckets import (
     final_log_of,
     fold,
 )
+from checkers.kernels.columns import joined_columns
 from checkers.kernels.compose import PartitionJudgement, partition_checkers
 from checkers.kernels.consumer_group import GroupFacts, group_coverage
 from checkers.kernels.cut_measures import CutMeasures, folded
-from checkers.kernels.history import OK_SOMEWHERE
+from checkers.kernels.history import I64, OK_SOMEWHERE
 from checkers.kernels.lawful_losses import may_have_been_unclean, may_have_destroyed
 from checkers.kernels.measures import MEASURED
 from checkers.kernels.progress import PROGRESS, may_be_stuck
 from checkers.kernels.remainder import Totals
-from checkers.kernels.slices import FreeAppends, SliceReport
+from checkers.kernels.slices import FreeAppends, SliceReport, first_of, last_of
 from checkers.kernels.suspects import Rules, swapped_sends
 from checkers.kernels.vacuous_facts import Extent, shown_in
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
@@ -48,6 +49,25 @@ def can_be_cut(context: RunContext) -> bool:
         known.add(PROGRESS.name)  # it finds nothing
     names = {checker.name for checker in partition_checkers(context)}
     return names <= known and names >= set(LOG_CHECKERS)
+
+
+def may_contradict_itself(reports: Sequence[SliceReport]) -> bool:
+    """Returns whether a process sent an append after it had read, or had asked for a log end.
+
+    Where clocks differ, only its own clock may show that the append is in the wrong place, and slices do not know
+    what a process had seen before.
+
+    Args:
+        reports: Of all slices.
+    """
+
+    def joined(name: str) -> I64:
+        return joined_columns([getattr(report, name) for report in reports])
+
+    sent, until = last_of(joined("sent"), joined("sent_until"))
+    seen, since = first_of(joined("seen"), joined("seen_since"))
+    _, at_sent, at_seen = np.intersect1d(sent, seen, assume_unique=True, return_indices=True)
+    return bool((until[at_sent] > since[at_seen]).any())
 
 
 def bucket_range(bucket: int, width: int, start: int, limit: int) -> tuple[int, int]:

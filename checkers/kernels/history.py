@@ -111,6 +111,7 @@ class PartitionHistory:
     append_process: I64
     append_epoch: I64
     poll_op: I64
+    poll_process: I64
     poll_inv: I64
     poll_res: I64
     poll_ok: Bools
@@ -124,6 +125,7 @@ class PartitionHistory:
     record_trusted: Bools
     record_foreign: Bools
     end_op: I64
+    end_process: I64
     end_inv: I64
     end_res: I64
     end_offset: I64
@@ -457,7 +459,7 @@ def read_history(
     operations = by_op_index(operations)
     calls = _read_calls(operations)
     op, inv, res, is_ok = calls.op, calls.inv, calls.res, calls.is_ok
-    final = _bools(operations, "final")
+    final, process = _bools(operations, "final"), _ints(operations, "process")
     # Positions instead of masks: kinds are in random order, and then a mask costs several times as much.
     a, p = np.flatnonzero(calls.is_append), np.flatnonzero(calls.is_poll)
     append_op, poll_op = op[a], op[p]
@@ -495,9 +497,10 @@ def read_history(
         append_status=status,
         append_offset=append_offset,
         append_acks=acks,
-        append_process=_ints(operations, "process", rows=a),
+        append_process=process[a],
         append_epoch=_ints(operations, "leader_epoch", rows=a),
         poll_op=poll_op,
+        poll_process=process[p],
         poll_inv=inv[p],
         poll_res=res[p],
         poll_ok=is_ok[p],
@@ -511,6 +514,7 @@ def read_history(
         record_trusted=records.trusted,
         record_foreign=records.foreign,
         end_op=op[e],
+        end_process=process[e],
         end_inv=inv[e],
         end_res=res[e],
         end_offset=end_offset,

@@ -10,7 +10,7 @@ Appends and ends are scanned apart, because they break different promises: an ap
 `order`, an end that lags behind only breaks `fresh`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,6 +48,17 @@ class NotAfter:
         """The `op_index` of every operation; only a contradiction needs it."""
         return self.ops[self.rows]
 
+    def take(self, at: I64) -> "NotAfter":
+        """Returns some of the operations."""
+        return replace(
+            self,
+            place=self.place[at],
+            offset=self.offset[at],
+            res=self.res[at],
+            append=self.append[at] if len(self.append) else self.append,
+            rows=self.rows[at],
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotBefore:
@@ -70,6 +81,17 @@ class NotBefore:
     def op(self) -> I64:
         """The `op_index` of every operation; only a contradiction needs it."""
         return self.ops[self.rows]
+
+    def take(self, at: I64) -> "NotBefore":
+        """Returns some of the facts."""
+        return replace(
+            self,
+            place=self.place[at],
+            offset=self.offset[at],
+            inv=self.inv[at],
+            weak=self.weak[at],
+            rows=self.rows[at],
+        )
 
 
 def not_after(
@@ -254,7 +276,64 @@ def check_real_time(
                 if bounds.level == "order"
                 else _fresh_findings(history, facts, violations)
             )
+        if clock_error_ns and bounds.level == "order":
+            for violations in _of_one_process(history, facts, groups, bounds):
+                findings += _order_findings(violations)
     return _merged(findings)
+
+
+def _of_one_process(
+    history: PartitionHistory, facts: Facts, groups: list[NotAfter], bounds: NotBefore
+) -> list[_Violations]:
+    """Returns the violations that one process alone shows: it has one clock, whatever the others differ by.
+
+    Its appends are compared with what it had observed before; `sequences` compares them with one another.
+    """
+    appended = history.append_process[bounds.rows]
+    of_kind = {READ: history.poll_process, END: history.end_process}
+    groups = [group for group in groups if group.kind in of_kind]
+    observed = [of_kind[group.kind][group.rows] for group in groups]
+    found = []
+    for process in _contradicting_themselves(groups, observed, bounds, appended).tolist():
+        own = bounds.take(np.flatnonzero(appended == process))
+        parts = [
+            group.take(np.flatnonzero(of_group == process))
+            for group, of_group in zip(groups, observed, strict=True)
+        ]
+        found += _violations(history, facts, parts, own, 0)
+    return found
+
+
+def _contradicting_themselves(
+    groups: list[NotAfter], observed: list[I64], bounds: NotBefore, appended: I64
+) -> I64:
+    """Returns the processes that sent an append too late for something that they knew before.
+
+    Args:
+        groups: What operations prove to have existed.
+        observed: Their processes, group by group.
+        bounds: What appends prove not to have existed.
+        appended: Their processes.
+    """
+    if not len(appended):
+        return appended
+    order = np.lexsort((bounds.place, appended))
+    names, code = np.unique(appended[order], return_inverse=True)
+    place, by_time = bounds.place[order], np.argsort(bounds.inv[order], kind="stable")
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[by_time] = np.arange(len(order))
+    # Numbers grow from process to process, so the largest one so far is always one of the same process.
+    latest = np.maximum.accumulate(code * len(order) + rank) % len(order)
+    latest_ns = bounds.inv[order][by_time[latest]]
+    width = 1 + max(int(place.max()), *(int(group.place.max(initial=0)) for group in groups))
+    keys = code * width + place
+    found = []
+    for group, process in zip(groups, observed, strict=True):
+        own = np.minimum(np.searchsorted(names, process), len(names) - 1)
+        at = np.searchsorted(keys, own * width + group.place, side="right") - 1
+        is_known = (names[own] == process) & (at >= 0) & (code[at] == own)
+        found.append(process[is_known & (latest_ns[at] > group.res)])
+    return np.unique(np.concatenate(found))
 
 
 def _violations(

@@ -136,6 +136,8 @@ class SliceReport:
         odd_ends: Whether a log end cannot be.
         free: Its appends without an acknowledged offset.
         sender, sender_first, sender_last: Per process, the offsets of its first and last acknowledged append.
+        sent, sent_until: Per process that appends, when its last append was invoked.
+        seen, seen_since: Per process that reads or asks for log ends, when its first such operation ended.
         final_position, final_first, final_last: The final polls that returned something.
         final_end: Largest log end seen in the final phase, -1 if none was.
         final_end_asked_ns: When the last operation was invoked that saw this one, -1 likewise.
@@ -155,6 +157,10 @@ class SliceReport:
     sender: I64
     sender_first: I64
     sender_last: I64
+    sent: I64
+    sent_until: I64
+    seen: I64
+    seen_since: I64
     final_position: I64
     final_first: I64
     final_last: I64
@@ -190,6 +196,11 @@ def cut_slice(
     position, first, last = _final_polls(history)
     sender, sender_first, sender_last = _senders(history, facts)
     swaps = swaps_of(history, facts)
+    sent, sent_until = last_of(history.append_process, history.append_inv)
+    seen, seen_since = first_of(
+        np.append(history.poll_process, history.end_process),
+        np.append(history.poll_res, history.end_res),
+    )
     end, end_asked_ns = largest_end(
         np.append(history.end_offset[history.end_final], -1),
         np.append(history.end_inv[history.end_final], -1),
@@ -217,6 +228,10 @@ def cut_slice(
         sender=sender,
         sender_first=sender_first,
         sender_last=sender_last,
+        sent=sent,
+        sent_until=sent_until,
+        seen=seen,
+        seen_since=seen_since,
         final_position=position,
         final_first=first,
         final_last=last,
@@ -308,6 +323,19 @@ def _senders(history: PartitionHistory, facts: Facts) -> tuple[I64, I64, I64]:
     senders, first = np.unique(process, return_index=True)
     _, back = np.unique(process[::-1], return_index=True)
     return senders, offset[first], offset[::-1][back]
+
+
+def last_of(process: I64, time_ns: I64) -> tuple[I64, I64]:
+    """Returns every process once, ascending, and the last of its times."""
+    names, negated = first_of(process, -time_ns)
+    return names, -negated
+
+
+def first_of(process: I64, time_ns: I64) -> tuple[I64, I64]:
+    """Returns every process once, ascending, and the first of its times."""
+    order = np.lexsort((time_ns, process))
+    names, first = np.unique(process[order], return_index=True)
+    return names, time_ns[order][first]
 
 
 def _parts(

@@ -39,6 +39,7 @@ class Known:
     at: int
     weak: bool = False
     value: int = -1
+    process: int
 
 
 class Definitions:
@@ -98,35 +99,54 @@ class Definitions:
                 at=_done(call),
                 weak=self.is_weak(op),
                 value=op,
+                process=call.process,
             )
         for op, offset in self.revealed:
             if self.appends[op].outcome == "ok" and self.appends[op].acks:
-                at = _done(self.appends[op])
-                yield Known(kind="append", op=op, offset=offset, at=at, value=op)
+                at, process = _done(self.appends[op]), self.appends[op].process
+                yield Known(kind="append", op=op, offset=offset, at=at, value=op, process=process)
         for poll in self.polls:
-            last = _last(poll)
+            last, seen = _last(poll), {"op": poll.op, "at": _done(poll), "process": poll.process}
             # The end of the log that a poll reports shows more than its records.
             if poll.end is not None and poll.end > max(last + 1, 0):
-                yield Known(kind="end", op=poll.op, offset=poll.end - 1, at=_done(poll))
+                yield Known(kind="end", offset=poll.end - 1, **seen)
             elif last >= 0:
-                yield Known(kind="read", op=poll.op, offset=last, at=_done(poll))
+                yield Known(kind="read", offset=last, **seen)
             if poll.end is not None and 0 < poll.end < last + 1:
-                yield Known(kind="end", op=poll.op, offset=poll.end - 1, at=_done(poll))
+                yield Known(kind="end", offset=poll.end - 1, **seen)
         for call in self.ends:
             if call.offset:
-                yield Known(kind="end", op=call.op, offset=call.offset - 1, at=_done(call))
+                yield Known(
+                    kind="end",
+                    op=call.op,
+                    offset=call.offset - 1,
+                    at=_done(call),
+                    process=call.process,
+                )
 
     def absent(self) -> Iterator[tuple[str, Known]]:
         for op, call in self.acked.items():
             weak = self.is_weak(op)
-            known = Known(kind="append", op=op, offset=call.offset or 0, at=call.inv, weak=weak)
+            known = Known(
+                kind="append",
+                op=op,
+                offset=call.offset or 0,
+                at=call.inv,
+                weak=weak,
+                process=call.process,
+            )
             yield "order", known
         for op, offset in self.revealed:
-            yield "order", Known(kind="append", op=op, offset=offset, at=self.appends[op].inv)
+            append = self.appends[op]
+            yield (
+                "order",
+                Known(kind="append", op=op, offset=offset, at=append.inv, process=append.process),
+            )
         for call in (*self.polls, *self.ends):
             end = call.end if call.kind == "poll" else call.offset
             if end is not None:
-                yield "fresh", Known(kind="end", op=call.op, offset=end, at=call.inv)
+                known = Known(kind="end", op=call.op, offset=end, at=call.inv, process=call.process)
+                yield "fresh", known
 
     def real_time(self) -> Iterator[Instance]:
         best: dict[tuple[str, int], tuple[tuple[bool, int, int], Instance]] = {}
@@ -136,7 +156,9 @@ class Definitions:
                 late = [
                     x
                     for of_level, x in absent
-                    if of_level == level and x.offset <= y.offset and y.at < x.at - self.error
+                    if of_level == level
+                    and x.offset <= y.offset
+                    and y.at < x.at - self._error_between(level, y, x)
                 ]
                 firm = [x for x in late if not x.weak] if not y.weak else []
                 if not late:
@@ -158,6 +180,11 @@ class Definitions:
                     best[key] = (rank, found)
         for _, found in best.values():
             yield found
+
+    def _error_between(self, level: str, y: Known, x: Known) -> int:
+        """One process has one clock. Its own appends are compared in the order of sending (`swaps`)."""
+        is_own = y.process == x.process and y.kind != "append"
+        return 0 if is_own and level == "order" else self.error
 
     def _name(self, level: str, y: Known, x: Known) -> str:
         if level == "order":

@@ -14,6 +14,7 @@ from checkers.kernels.consumer_group import group_facts, member_polls
 from checkers.kernels.cut_partition import (
     bucket_range,
     judge_cut_partition,
+    may_contradict_itself,
     measures_of,
     rules_of,
 )
@@ -247,3 +248,33 @@ def test_only_the_checker_of_replicas_makes_stale_log_ends_suspicious(name: str)
     rules = rules_of(context, states, table("faults", []), (), extent_of(*tables))
     assert rules.stale_ends is (name == "replicas")
     assert np.array(rules.committed).tolist() == []
+
+
+# --- where clocks differ ---
+
+
+@pytest.mark.parametrize(
+    ("seen", "sent", "may"),
+    [((1, 10), (1, 12), True), ((1, 10), (1, 11), False), ((1, 10), (2, 12), False)],
+)
+@pytest.mark.parametrize("slices", [1, 2])
+def test_a_process_that_sent_after_it_had_seen_something_may_contradict_itself(
+    seen: tuple[int, int], sent: tuple[int, int], may: bool, slices: int
+) -> None:
+    """Pairs of a process and a time; what was seen is known 1 ns later."""
+    calls = [
+        replace(append(1, 0, at=1), process=sent[0]),
+        replace(read(2, seen[1], 1), process=seen[0]),
+        replace(read(3, 50, 1), process=seen[0]),
+        replace(append(4, None, at=sent[1]), process=sent[0]),
+    ]
+    parts = [calls] if slices == 1 else [calls[:2], calls[2:]]
+    reports = [
+        cut_slice(
+            read_history(operations_table(part), records_table(part), ends_table(part)),
+            log_start_offset=0,
+            width=WIDTH,
+        )[0]
+        for part in parts
+    ]
+    assert may_contradict_itself(reports) == may

@@ -52,6 +52,65 @@ def test_the_second_of_two_polls_may_have_come_too_early() -> None:
     assert found(calls) == [("future-read", 5, 2)]
 
 
+def by(process: int, call: Call) -> Call:
+    return replace(call, process=process)
+
+
+def contradictions(calls: list[Call], clock_error_ns: int) -> list[tuple[str, int, int]]:
+    """Returns the identifier and both operations of every violation of the order."""
+    history = read_history(operations_table(calls), records_table(calls), ends_table(calls))
+    facts, _ = derive_facts(history)
+    violations = check_real_time(history, facts, clock_error_ns=clock_error_ns)
+    return [
+        (f.id, first, second)
+        for f in violations
+        for first, second in zip(f.first.tolist(), f.second.tolist(), strict=True)
+    ]
+
+
+OWN = [
+    ([by(5, read(2, 10, 3)), by(5, append(3, 0, at=12))], ("future-read", 2, 3)),
+    ([by(5, latest(2, 2, at=10)), by(5, append(3, 1, at=12))], ("late-insert", 2, 3)),
+    ([by(5, read(2, 10, 4, 3)), by(5, append(3, 0, at=12))], ("late-insert", 2, 3)),
+]
+"""Process 5 sends op 3 after op 2 showed it what is at that offset or behind it."""
+
+
+@pytest.mark.parametrize(("calls", "violation"), OWN)
+@pytest.mark.parametrize("clock_error_ns", [0, 1, 1000])
+def test_one_process_has_one_clock(
+    calls: list[Call], violation: tuple[str, int, int], clock_error_ns: int
+) -> None:
+    # These contradict nothing.
+    others = [by(4, append(0, 0, at=1)), by(6, append(1, 1, at=11))]
+    assert violation in contradictions([*others, *calls], clock_error_ns)
+
+
+@pytest.mark.parametrize("calls", [calls for calls, _ in OWN])
+@pytest.mark.parametrize(("process", "at"), [(4, 12), (6, 12), (5, 11), (5, 9)])
+def test_nothing_contradicts_itself_whose_order_is_not_known(
+    calls: list[Call], process: int, at: int
+) -> None:
+    """Op 3 is of another process, or began when op 2 ended or before."""
+    seen, sent = calls
+    moved = replace(sent, process=process, inv=at, res=at + 1)
+    assert contradictions([seen, moved], 1000) == []
+
+
+def test_own_contradictions_are_not_mixed_up_between_processes() -> None:
+    """Process 2 saw offset 5 early and sent op 11 late, but at offset 6; process 1 and 3 did the opposite."""
+    calls = [
+        by(1, append(1, 0, at=90)),
+        by(1, latest(2, 9, at=95)),
+        by(2, latest(3, 6, at=1)),
+        by(2, append(4, 6, at=91)),
+        by(3, append(5, 7, at=92)),
+        by(3, latest(6, 9, at=96)),
+    ]
+    assert contradictions(calls, 1000) == []
+    assert contradictions([*calls, by(2, append(7, 5, at=93))], 1000) == [("late-insert", 3, 7)]
+
+
 def test_what_was_left_out_contradicts_others_and_is_not_contradicted_itself() -> None:
     """Offsets 5 and 6 were left out. Ops 1 and 4 came before op 8, and after it in the log."""
     left_out = LeftOut(limit=7, start=np.array([5]), stop=np.array([7]))

@@ -277,9 +277,10 @@ def test_strays_are_the_values_at_suspicious_offsets() -> None:
 def report(**more: Any) -> SliceReport:
     columns = ("defects", "doubtful", "swapped", "sender", "sender_first", "sender_last")
     final = ("final_position", "final_first", "final_last")
+    times = ("sent", "sent_until", "seen", "seen_since")
     return SliceReport(
         **{
-            **dict.fromkeys((*columns, *final), NONE),
+            **dict.fromkeys((*columns, *times, *final), NONE),
             "counts": {},
             "measures": None,
             "limit": 20,

@@ -33,7 +33,7 @@ from tests.anomalies.runs import (
     state,
     table,
 )
-from tests.spark.stored_runs import CONTEXT, replaced, store, synthetic, tasks
+from tests.spark.stored_runs import CONTEXT, replaced, store, synthetic, tasks, with_column
 
 NAMES = partition_names("t", 0)
 Tables = dict[str, pa.Table]
@@ -248,7 +248,18 @@ def replicas(at_ns: int, role: str) -> pa.Table:
 
 
 def test_a_vacuous_declaration_is_noticed_in_a_huge_partition(tmp_path: Path) -> None:
-    clean = synthetic(1, 200, final_read_records=30)
+    mixed = synthetic(1, 200, final_read_records=30)
+    assert whole_and_cut(tmp_path / "mixed", mixed, clock_error_ns=0)[1] is not None
+    # Its processes send after they have read, which is judged as a whole where clocks differ.
+    assert whole_and_cut(tmp_path / "whole", mixed, clock_error_ns=1)[1] is None
+    readers = [
+        process if kind == "append" else process + 1000
+        for process, kind in zip(
+            *(mixed["operations"].column(name).to_pylist() for name in ("process", "kind")),
+            strict=True,
+        )
+    ]
+    clean = {**mixed, "operations": with_column(mixed["operations"], "process", readers)}
     assert whole_and_cut(tmp_path / "plain", clean, clock_error_ns=1)[1] is not None
     for name, context in (("clock", {"clock_error_ns": 10**15}), ("log", {"log_start_offset": 3})):
         whole, cut = whole_and_cut(tmp_path / name, clean, **context)
