@@ -213,10 +213,10 @@ def table_files(run_dir: Path) -> tuple[TableFile, ...]:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise HistoryError(f"{run_dir} holds no finished history") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise HistoryError(f"{path} cannot be read as a history manifest: {error}") from None
     try:
-        version = manifest["format"]
+        version = _whole(manifest["format"])
         if version not in range(OLDEST_FORMAT_READ, FORMAT_VERSION + 1):
             raise HistoryError(
                 f"{path} is of history format {version}, this version reads {OLDEST_FORMAT_READ} to"
@@ -227,20 +227,26 @@ def table_files(run_dir: Path) -> tuple[TableFile, ...]:
             TableFile(
                 table=name,
                 topic=str(topic),
-                partition=int(partition),
-                rows=int(rows),
-                path=path_of(directory, name, str(topic), int(partition)),
+                partition=_whole(partition),
+                rows=_whole(rows),
+                path=path_of(directory, name, str(topic), partition),
                 version=version,
             )
             for name in names
             for topic, partition, rows in manifest["tables"][name]
         )
         # Manifests of older versions have no totals.
-        totals = {name: int(rows) for name, rows in manifest.get("rows", {}).items()}
+        totals = {name: _whole(rows) for name, rows in manifest.get("rows", {}).items()}
     except (AttributeError, KeyError, TypeError, ValueError):
         raise HistoryError(f"{path} is not a history manifest of laststand") from None
     _require_complete(path, files, totals, version)
     return files
+
+
+def _whole(number: Any) -> int:
+    if type(number) is not int:
+        raise TypeError(f"{number!r} is no whole number")
+    return number
 
 
 def read_file(file: TableFile, columns: list[str] | None = None) -> pa.Table:
@@ -462,7 +468,8 @@ def _require_complete(
                 f" {file.partition}, {file.rows} rows); restore the manifest"
             )
         listed[file.path] = file
-        if not file.path.is_file():
+        # Unlike the method of the path, this one knows no name that cannot be asked for.
+        if not os.path.isfile(file.path):
             raise HistoryError(f"{file.path} is missing from the history")
     for name in TABLES:
         rows = sum(file.rows for file in files if file.table == name)

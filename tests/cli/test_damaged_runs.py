@@ -114,6 +114,9 @@ def test_a_flipped_byte_is_detected_or_changes_no_row(
         ('{"format": 99}', "is of history format 99, this version reads 3 to 10"),
         ('{"format": 1, "tables": {}}', "is of history format 1, this version reads 3 to 10"),
         ('{"format": 3, "tables": {"operations": [["t", 0, "x"]]}}', "is not a history manifest"),
+        ('{"format": 6, "tables": {"operations": [["t", 0, 1e999]]}}', "is not a history manifest"),
+        ('{"format": 6, "tables": {"operations": [["t", 0.5, 1]]}}', "is not a history manifest"),
+        ("[" * 100_000, "cannot be read as a history manifest"),
     ],
 )
 def test_a_damaged_manifest_is_refused(

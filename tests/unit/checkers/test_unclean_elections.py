@@ -469,25 +469,6 @@ def destroyed(
 
 
 @pytest.mark.parametrize(
-    ("is_flagged", "spans"),
-    [(True, [(28, 28, 35), (INF_NS, 10, 24)]), (False, [(28, 28, 35)])],
-    ids=["flagged", "not-flagged"],
-)
-def test_a_flagged_election_perhaps_chose_a_replica_that_lacked_the_records(
-    is_flagged: bool, spans: list[tuple[int, int, int]]
-) -> None:
-    states = [
-        state(10, 1, [1], epoch=0, min_isr=1),
-        state(25, 2, [2], epoch=1, min_isr=1, flagged=is_flagged),
-        # Broker 1 brings them back, and loses them by the fault.
-        state(28, 1, [1], epoch=2, min_isr=1, flagged=True),
-        state(50, 1, [1], epoch=3, min_isr=1),
-    ]
-    found = destroyed(states)
-    assert [(one.since_ns, one.perhaps_since_ns, one.until_ns) for one in found] == spans
-
-
-@pytest.mark.parametrize(
     ("after", "since"),
     [
         # Read at 20, the leader was alone since 12 perhaps.
