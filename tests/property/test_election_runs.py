@@ -156,17 +156,8 @@ def test_a_leader_may_acknowledge_what_a_leader_before_it_wrote() -> None:
     assert list(wrong_verdicts(355, 1, COPIES)) == []
 
 
-def test_two_copies_may_be_lost_at_one_offset_one_after_the_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    _assert_needed(
-        monkeypatch,
-        COPIES,
-        (1762,),
-        ClaimReader,
-        "last_reads",
-        lambda self, values, offsets: np.full(len(values), -1),
-    )
+def test_two_copies_may_be_lost_at_one_offset_one_after_the_other() -> None:
+    assert list(wrong_verdicts(1762, 1, COPIES)) == []
 
 
 @pytest.mark.parametrize("seed", [11722, 12519])
@@ -324,7 +315,7 @@ def test_the_comparison_notices_if_what_was_cut_or_copied_before_a_replica_led_d
     _assert_needed(
         monkeypatch,
         PLAIN,
-        (1152, 814),
+        (1152,),
         ReplicaLogs,
         "_count_as_leader",
         lambda self, rows, election: rows.until(election.at_ns),
@@ -334,7 +325,7 @@ def test_the_comparison_notices_if_what_was_cut_or_copied_before_a_replica_led_d
 def test_the_comparison_notices_if_a_record_that_ends_early_counts_as_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    _assert_needed(monkeypatch, GAPS, (231,), RunContext, "record_ends_early", False)
+    _assert_needed(monkeypatch, GAPS, (337,), RunContext, "record_ends_early", False)
 
 
 def test_the_comparison_notices_if_rows_of_an_elected_replica_that_end_early_count_as_complete(
@@ -349,7 +340,7 @@ def test_the_comparison_notices_if_the_clocks_of_brokers_and_faults_do_not_count
     _assert_needed(
         monkeypatch,
         SKEW,
-        (33, 543, 2886),
+        (33, 72),
         Elections,
         "_compares_many_clocks",
         False,
