@@ -58,9 +58,14 @@ def largest_of_each(keys: I64, values: I64) -> dict[int, int]:
     Shape:
         keys, values: one row per pair, in any order.
     """
-    order = np.lexsort((-values, keys))
-    first = order[heads(keys[order])]
-    return dict(zip(keys[first].tolist(), values[first].tolist(), strict=True))
+    if not len(keys):
+        return {}
+    # Values are in no order, and keys often are, so that sorting these alone takes little time.
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    first = np.flatnonzero(heads(ordered))
+    largest = np.maximum.reduceat(values[order], first)
+    return dict(zip(ordered[first].tolist(), largest.tolist(), strict=True))
 
 
 def find_pairs(first: I64, second: I64, wanted: I64, also: I64) -> tuple[I64, Bools]:
