@@ -1,11 +1,12 @@
 """Whether the rows of a replica end too early to show what it did in an epoch.
 
-A record may end too early: a recording was cut, or a report was lost with a disk. A process reports that it
-leads, that it has heard of a later epoch, and when it ends. So what a replica did in the epoch in which it was
-elected is recorded if its process was down when the epoch ended, and none had registered since; or if it reports a
-later epoch, or that its process ended later. It need not have led: one that was down, or heard of its election too
-late, did nothing in its epoch. If no epoch came later, it must have heard of its own, or be down. A follower that
-reports neither its end nor the last epoch may have shown records to clients that its rows do not have.
+A record may end too early: a recording was cut, or a report was lost with a disk. A process reports that it leads,
+that it has heard of a later epoch, and when it ends. So what a replica did in the epoch in which it was elected is
+recorded if its process was down when the epoch ended, and none had registered since; or if it reports a later
+epoch, or that its process ended later. It need not have led: one that was down, or heard of its election too late,
+did nothing in its epoch. If no epoch came later, it must have heard of its own, or be down, and none of its
+processes may have registered since its last report. A follower that reports neither its end nor the last epoch may
+have shown records to clients that its rows do not have.
 """
 
 from collections.abc import Mapping
@@ -70,7 +71,9 @@ class Reports:
             # A process that began after that, and reported nothing, may have led.
             return not self._started_between(int(self.at_ns[count - 1]), elected.until_ns)
         if elected.until_ns == INF_NS:
-            return bool((self.epoch >= elected.epoch).any())
+            # Nor does one that began after the last report say what it found when it led on.
+            has_restarted = self._started_between(int(self.at_ns[-1]), INF_NS)
+            return bool((self.epoch >= elected.epoch).any()) and not has_restarted
         return bool((self.epoch > elected.epoch).any() or self.is_down[count:].any())
 
     def had_left(self, epoch: int, at_ns: int) -> bool:

@@ -43,6 +43,9 @@ UP, DOWN = False, True
         ([(10, 2, UP)], (), INF_NS, True),
         ([(10, 0, DOWN)], (), INF_NS, True),
         ([(10, 0, DOWN)], (11,), INF_NS, False),
+        # It led on after a restart, with what is not recorded.
+        ([(10, 1, UP)], (10,), INF_NS, True),
+        ([(10, 1, UP)], (11,), INF_NS, False),
     ],
 )
 def test_what_a_replica_did_in_its_epoch_is_recorded_until_it_ended_or_heard_of_another_one(
