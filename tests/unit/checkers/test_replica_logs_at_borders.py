@@ -618,3 +618,23 @@ def test_each_term_says_at_which_offsets_its_leader_wrote() -> None:
     rows.append(leads(6, 2, 4, epoch=1))
     wrote = {epoch: at.tolist() for epoch, at in logs_of(*rows).wrote_at(ints(0, 1, 2, 3, 4))}
     assert wrote == {0: [True, True, True, False, False], 1: [False, False, True, True, False]}
+
+
+@pytest.mark.parametrize(
+    ("invoked_ns", "passed_ns"), [(2, 3), (3, 23), (21, 23), (22, 23), (24, 99)]
+)
+def test_a_record_is_not_what_a_leader_had_written_there_before_the_append_began(
+    invoked_ns: int, passed_ns: int
+) -> None:
+    """The leader writes offset 0 at 2, loses it, leads on, and writes another record there at 22."""
+    rows = [
+        leads(1, 1, 0, hw=0, epoch=4, cause="role"),
+        leads(2, 1, 1, hw=0, epoch=4),
+        leads(3, 1, 1, hw=1, epoch=4, cause="high-watermark"),
+        replica(10, 1, 1, epoch=4, role="offline", cause="down"),
+        leads(20, 1, 0, hw=0, epoch=4, cause="role"),
+        leads(22, 1, 1, hw=0, epoch=4),
+        leads(23, 1, 1, hw=1, epoch=4, cause="high-watermark"),
+    ]
+    passed = logs_of(*rows).passed(ints(0), ints(4), ints(4), ints(invoked_ns))
+    assert passed.at_ns.tolist() == [passed_ns if passed_ns < 99 else INF_NS]
