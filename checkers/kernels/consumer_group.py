@@ -12,7 +12,10 @@
 A lawful flagged election of the partition may lose records that were delivered and committed. A skipped record is
 excused if a member received another record at its offset, that one was lost so, and the same member sent a commit
 above the offset, whatever became of it. If it sent none, the next member has to begin at or below the offset. So
-has the same member if it polls there again before it sends one.
+has the same member if it polls there again before it sends one. A member that was at or below the offset, by its
+assignment or by an acknowledged commit of its own, and that commits above it afterwards, passed it in between. So
+after such an event only commits count that were sent since, whoever sent them.
+
 A log with missing offsets may have had nothing there. So there a lost record above the offset counts too, unless
 the skipped record was established before the loss, and it is undecided if that one may have been in the log that
 the member read. A commit above the offset shows the same, because the log of the member went on behind it, if only
@@ -46,7 +49,14 @@ from checkers.kernels.columns import Columns
 from checkers.kernels.coordinators import Coordinator
 from checkers.kernels.evidence import Evidence
 from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED, Claims
-from checkers.kernels.group_commits import NEVER, GroupJudge, Register, Report, register_of
+from checkers.kernels.group_commits import (
+    BEFORE_ALL,
+    NEVER,
+    GroupJudge,
+    Register,
+    Report,
+    register_of,
+)
 from checkers.kernels.history import I8, I64, INF_NS, NONE, Bools, is_word, lookup
 from checkers.kernels.judging import RECORDS_LISTED_MAX, judged_finding
 from checkers.kernels.log_checkers import LOG_TABLES, elections_of, log_of, reader_of
@@ -215,11 +225,19 @@ def member_polls(operations: pa.Table, members: I64) -> I64:
     return ops
 
 
-def committed_beyond(facts: GroupFacts, operations: pa.Table, records_read: pa.Table) -> pa.Table:
+def committed_beyond(
+    facts: GroupFacts, operations: pa.Table, records_read: pa.Table, since: int = BEFORE_ALL
+) -> pa.Table:
     """Returns the records that members received and then committed: the same member sent a larger offset.
 
     A member that polls at or below the offset of a record again was moved back. Then only what it sent before that
     counts.
+
+    Args:
+        facts: What the events of the group show.
+        operations: Those of the partition.
+        records_read: Likewise.
+        since: Only commits that were sent after this event count.
     """
     op = records_read.column("op_index").to_numpy()
     offset = records_read.column("offset").to_numpy()
@@ -229,7 +247,7 @@ def committed_beyond(facts: GroupFacts, operations: pa.Table, records_read: pa.T
     for member in facts.members.tolist():
         polls = member_polls(operations, np.array([member]))
         mine = np.flatnonzero(np.isin(op, polls))
-        at_ns, largest = facts.register.sent_by(member)
+        at_ns, largest = facts.register.sent_by(member, since)
         if not len(mine):
             continue
         rows = by_op[np.searchsorted(of_op[by_op], polls)]
@@ -311,21 +329,7 @@ class ConsumerGroupChecker:
             if facts.unsent:
                 findings.append(_unsent(facts, context))
             if len(skipped.offset):
-                passed = records_of(
-                    committed_beyond(facts, operations, records_read), polls, log_start_offset=start
-                )
-                outcome = _of_skipped(skipped, passed, tables, context)
-                if context.sparse_offsets:
-                    # What the cleaner removed counts as read, so that it is not lost.
-                    stayed = records_of(records_read, final_ops, log_start_offset=start)
-                    above = _of_passed(skipped, passed.without(stayed), tables, context)
-                    outcome = np.maximum(outcome, above)
-                    nothing = ~np.isin(skipped.offset, passed.offset)
-                    empty = _of_empty(facts, skipped.take(nothing), tables, context)
-                    outcome[nothing] = np.maximum(outcome[nothing], empty)
-                if context.compacted:
-                    is_unsure = _may_be_removed(facts, skipped, tables, context)
-                    outcome[is_unsure & (outcome == UNEXCUSED)] = UNDECIDED
+                outcome = _outcomes(facts, skipped, tables, context)
                 findings += _skipped(facts, skipped, outcome, Evidence(operations), context)
         return CheckerReport(findings=tuple(findings), coverage=dict(coverage))
 
@@ -373,6 +377,65 @@ def _double_ownership(
             )
             findings.append(_finding("double-ownership", len(chosen), text, context, result))
     return findings
+
+
+def _outcome_of(
+    facts: GroupFacts,
+    skipped: Records,
+    since: int,
+    tables: Mapping[str, pa.Table],
+    context: RunContext,
+) -> I8:
+    """Returns what excuses each skipped record.
+
+    Args:
+        facts: What the events of the group show.
+        skipped: The skipped records.
+        since: Only commits that were sent after this event show that a member passed something.
+        tables: Those of the checker.
+        context: What the run declares about itself.
+    """
+    operations, records_read = tables["operations"], tables["records_read"]
+    start = context.log_start_offset
+    polls = member_polls(operations, facts.members)
+    beyond = committed_beyond(facts, operations, records_read, since)
+    passed = records_of(beyond, polls, log_start_offset=start)
+    outcome = _of_skipped(skipped, passed, tables, context)
+    if context.sparse_offsets:
+        final_ops = operations.filter(operations.column("final")).column("op_index").to_numpy()
+        # What the cleaner removed counts as read, so that it is not lost.
+        stayed = records_of(records_read, final_ops, log_start_offset=start)
+        above = _of_passed(skipped, passed.without(stayed), tables, context)
+        outcome = np.maximum(outcome, above)
+        nothing = ~np.isin(skipped.offset, passed.offset)
+        empty = _of_empty(facts, skipped.take(nothing), since, tables, context)
+        outcome[nothing] = np.maximum(outcome[nothing], empty)
+    if context.compacted:
+        is_unsure = _may_be_removed(facts, skipped, since, tables, context)
+        outcome[is_unsure & (outcome == UNEXCUSED)] = UNDECIDED
+    return outcome
+
+
+def _outcomes(
+    facts: GroupFacts, skipped: Records, tables: Mapping[str, pa.Table], context: RunContext
+) -> I8:
+    """Returns what excuses each skipped record, by the commits since a member had to pass it last."""
+    register = facts.register
+    outcome = _outcome_of(facts, skipped, BEFORE_ALL, tables, context)
+    rows = np.flatnonzero(outcome > UNEXCUSED)
+    # Between two neighbours of these, every offset was passed at the same time.
+    borders = np.unique(np.concatenate((register.steps.start, register.commits.offset)))
+    _, first, place = np.unique(
+        np.searchsorted(borders, skipped.offset[rows], side="right"),
+        return_index=True,
+        return_inverse=True,
+    )
+    passed = [register.passed_since(offset) for offset in skipped.offset[rows[first]].tolist()]
+    since = np.array(passed, dtype=np.int64)[place]
+    for event in np.unique(since[since > BEFORE_ALL]).tolist():
+        mine = rows[since == event]
+        outcome[mine] = _outcome_of(facts, skipped.take(mine), event, tables, context)
+    return outcome
 
 
 def _of_skipped(
@@ -425,7 +488,11 @@ def _of_passed(
 
 
 def _of_empty(
-    facts: GroupFacts, skipped: Records, tables: Mapping[str, pa.Table], context: RunContext
+    facts: GroupFacts,
+    skipped: Records,
+    since: int,
+    tables: Mapping[str, pa.Table],
+    context: RunContext,
 ) -> I8:
     """Returns what elections did to offsets that members passed without a record, as their commits show.
 
@@ -436,12 +503,13 @@ def _of_empty(
     Args:
         facts: What the events of the group show.
         skipped: The skipped records.
+        since: Only commits that were sent after this event count.
         tables: Those of the checker.
         context: What the run declares about itself.
     """
     outcome = np.full(len(skipped.offset), UNEXCUSED, dtype=np.int8)
     reader, history = reader_of(tables, context), log_of(tables, context).history
-    passed = [facts.register.passed(offset) for offset in skipped.offset.tolist()]
+    passed = [facts.register.passed(offset, since) for offset in skipped.offset.tolist()]
     passed_ns, member = np.array(passed, dtype=np.int64).reshape(-1, 2).T
     poll = np.full(len(skipped.offset), -1, dtype=np.int64)
     for process in np.unique(member).tolist():
@@ -498,12 +566,17 @@ def _lost_before(
 
 
 def _may_be_removed(
-    facts: GroupFacts, skipped: Records, tables: Mapping[str, pa.Table], context: RunContext
+    facts: GroupFacts,
+    skipped: Records,
+    since: int,
+    tables: Mapping[str, pa.Table],
+    context: RunContext,
 ) -> Bools:
     """Returns which records a leader may have removed before members passed them, and a later leader not."""
     elections = elections_of(tables, context).elections
     elected_ns = max((each.at_ns for each in elections), default=-INF_NS)
-    passed_ns = np.array([facts.register.passed(each)[0] for each in skipped.offset.tolist()])
+    passed = [facts.register.passed(offset, since) for offset in skipped.offset.tolist()]
+    passed_ns = np.array(passed, dtype=np.int64).reshape(-1, 2)[:, 0]
     until_ns = np.minimum(passed_ns, elected_ns) + context.clock_error_ns
     is_appended = log_of(tables, context).history.append_at(skipped.value) >= 0
     may_be: Bools = is_appended & (

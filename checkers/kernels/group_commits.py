@@ -111,6 +111,20 @@ class Contradiction:
     seen: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps(Columns):
+    """Steps of members from a known offset to one whose commit was acknowledged, ascending by that commit.
+
+    Shape:
+        start, since: an offset at which the member was, and the number of the last event that shows it.
+        stop: the offset of the commit.
+    """
+
+    start: I64
+    since: I64
+    stop: I64
+
+
 @dataclass(frozen=True, kw_only=True)
 class Register:
     """All that members recorded of a group's commits in one partition. Without slots, because it caches.
@@ -118,12 +132,14 @@ class Register:
     Attributes:
         commits, proofs: See there.
         first_reports: The response that reported an offset first, by offset.
+        steps: How members went on.
         index, at_ns: Numbers and times of all events, ascending.
     """
 
     commits: Commits
     proofs: Proofs
     first_reports: Mapping[int, int]
+    steps: Steps
     index: I64
     at_ns: I64
 
@@ -192,27 +208,61 @@ class Register:
         """Whether a member sent a commit of an offset before an event."""
         return len(self._commits_of(offset, before)[0]) > 0
 
-    def passed(self, offset: int) -> tuple[int, int]:
+    def passed_since(self, offset: int) -> int:
+        """Returns the last commit above an offset from before a member passed that offset for the last time.
+
+        A member passed it between an event that shows the member at or below it and its next commit above it.
+
+        Returns:
+            The event with which the commit was sent; BEFORE_ALL if there is none.
+        """
+        steps = self.steps
+        rows = np.flatnonzero((steps.start >= 0) & (steps.start <= offset) & (offset < steps.stop))
+        if not len(rows):
+            return BEFORE_ALL
+        commits, number = self._sent_after(BEFORE_ALL)
+        is_before = (commits.offset > offset) & (number < steps.since[rows[-1]])
+        return int(number[is_before].max(initial=BEFORE_ALL))
+
+    def passed(self, offset: int, since: int = BEFORE_ALL) -> tuple[int, int]:
         """Returns when the first commit above an offset was sent, and by which member.
+
+        Args:
+            offset: The offset.
+            since: Only commits that were sent after this event count.
 
         Returns:
             The moment and the process number; infinity and -1 if no such commit is recorded.
         """
-        commits = self.commits.take(np.flatnonzero(self.commits.offset > offset))
-        if not len(commits.offset):
+        commits, number = self._sent_after(since)
+        rows = np.flatnonzero(commits.offset > offset)
+        if not len(rows):
             return INF_NS, -1
-        # The response to a commit whose request was not recorded came later.
-        number = np.where(commits.sent == BEFORE_ALL, commits.acked, commits.sent)
+        commits, number = commits.take(rows), number[rows]
         first = int(np.argmin(number))
         return self.time_of(int(number[first])), int(commits.process[first])
 
-    def sent_by(self, member: int) -> tuple[I64, I64]:
-        """Returns when a member sent its commits, ascending, and the largest offset that it had sent by then."""
-        commits = self.commits.take(np.flatnonzero(self.commits.process == member))
-        number = np.where(commits.sent == BEFORE_ALL, commits.acked, commits.sent)
+    def sent_by(self, member: int, since: int = BEFORE_ALL) -> tuple[I64, I64]:
+        """Returns when a member sent its commits, ascending, and the largest offset that it had sent by then.
+
+        Args:
+            member: Its process number.
+            since: Only commits that were sent after this event count.
+        """
+        commits, number = self._sent_after(since)
+        rows = np.flatnonzero(commits.process == member)
+        commits, number = commits.take(rows), number[rows]
         order = np.argsort(number)
         at_ns = self.at_ns[np.searchsorted(self.index, number[order])]
         return at_ns, np.maximum.accumulate(commits.offset[order])
+
+    def _sent_after(self, since: int) -> tuple[Commits, I64]:
+        """Returns the commits that were sent after an event, and the number of each one's first event."""
+        # The response to a commit whose request was not recorded came later.
+        sent, acked = self.commits.sent, self.commits.acked
+        number = np.where(sent == BEFORE_ALL, acked, sent)
+        rows = np.flatnonzero(number > since)
+        return self.commits.take(rows), number[rows]
 
     def proofs_before(self, index: int) -> int:
         """Returns how many proofs ended before an event."""
@@ -281,6 +331,7 @@ def register_of(events: pa.Table) -> tuple[Register, tuple[Report, ...]]:
         commits=commits,
         proofs=proofs.take(np.argsort(proofs.end)),
         first_reports=first_reports,
+        steps=_steps(events, acked, sent),
         index=index,
         at_ns=at_ns,
     )
@@ -295,6 +346,30 @@ def register_of(events: pa.Table) -> tuple[Register, tuple[Report, ...]]:
         for row in np.flatnonzero(is_seen).tolist()
     )
     return register, reports
+
+
+def _steps(events: pa.Table, acked: I64, sent: I64) -> Steps:
+    """Returns how members went on.
+
+    Args:
+        events: See `register_of`.
+        acked: The rows of acknowledgements, ascending.
+        sent: The row of the request of each; -1 for none.
+    """
+    offset = events.column("offset").to_numpy()
+    process = events.column("process").to_numpy()
+    shows = is_word(events.column("event"), "assigned")
+    shows[acked] = True
+    found = []
+    for member in np.unique(process[acked]).tolist():
+        shown = np.flatnonzero(shows & (process == member))
+        mine = np.flatnonzero((process[acked] == member) & (sent >= 0))
+        before = np.searchsorted(shown, sent[mine]) - 1
+        found.append(np.stack((shown[before], sent[mine], acked[mine]))[:, before >= 0])
+    start, request, stop = np.concatenate([np.empty((3, 0), dtype=np.int64), *found], axis=1)
+    order = np.argsort(request)
+    index = events.column("event_index").to_numpy()
+    return Steps(start=offset[start[order]], since=index[start[order]], stop=offset[stop[order]])
 
 
 def _requests(index: I64, refers_to: I64, is_request: Bools) -> I64:

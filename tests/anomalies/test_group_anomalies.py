@@ -170,6 +170,49 @@ def test_the_commit_above_a_lost_record_may_be_one_of_its_second_delivery() -> N
 
 
 @pytest.mark.parametrize(
+    ("events", "judgement"),
+    [
+        # A member is at the offset, by its own commit or its assignment, and commits above it.
+        ((("commit", 1), ("commit", 3)), Judgement.FORBIDDEN),
+        ((("assigned", 1), ("commit", 3)), Judgement.FORBIDDEN),
+        ((("commit-sent", 3), ("commit", 1), ("commit", 2)), Judgement.FORBIDDEN),
+        # It was above the offset all the time, or whether it passed the offset is not known.
+        ((("commit", 2), ("commit", 3)), Judgement.EXCUSED),
+        ((("assigned", 1), ("assigned", NOTHING_COMMITTED), ("commit", 3)), Judgement.EXCUSED),
+        ((("commit-sent", 1), ("commit", 3)), Judgement.EXCUSED),
+        # It did not pass it, or that had no effect on the group.
+        ((("commit", 1),), Judgement.EXCUSED),
+        ((("commit", 1), ("commit-sent", 3)), Judgement.EXCUSED),
+    ],
+)
+def test_members_pass_a_lost_record_again_after_the_group_was_moved_back(
+    events: tuple[tuple[str, int], ...], judgement: Judgement
+) -> None:
+    """Member 70 receives offset 1, which a flagged election loses, and commits 3; the events are of member 71."""
+    group = Group()
+    group.commit(3)
+    group.member = 71
+    for event, offset in events:
+        if event == "commit":
+            group.commit(offset)
+        else:
+            group.note(event, offset)
+    deliveries = (delivery(30, (0, 0), (1, 99)), delivery(31, (2, 2), process=71))
+    (anomaly,) = found(judged(group, *deliveries, flagged=True))
+    assert (anomaly.details["offsets"], anomaly.judgement) == ([1], judgement)
+    # A member that receives the lost record too passes it.
+    again = delivery(32, (1, 99), process=71)
+    (anomaly,) = found(judged(group, *deliveries, again, flagged=True))
+    assert anomaly.judgement == Judgement.EXCUSED
+    tables = run(
+        [*APPENDS, *deliveries, *final_read(80, 0, 1, 2)],
+        states=[state(2, 1, [1, 2, 3], epoch=0), state(300, 2, [2], epoch=1, flagged=True)],
+        group_events=group.rows,
+    )
+    assert differences(tables, CONTEXT, random.Random(1)) == []
+
+
+@pytest.mark.parametrize(
     ("again", "committed_ns", "judgement"),
     [
         ({"position": 0}, 500, Judgement.FORBIDDEN),

@@ -123,6 +123,33 @@ def test_only_commits_that_were_sent_before_an_event_count() -> None:
     assert [register.took_effect(5, before) for before in (0, 1, 2, 3)] == [None, 1, 1, 3]
 
 
+@pytest.mark.parametrize(
+    ("text", "event"),
+    [
+        ("send 1 9, ack 1 9, send 1 5, ack 1 5, send 1 6, ack 1 6", 0),
+        # The commit above the offset is of another member, or has no response.
+        ("send 1 9, ack 1 9, send 1 5, ack 1 5, send 2 6, ack 2 6", -1),
+        ("send 1 9, ack 1 9, send 1 5, ack 1 5, send 1 6", -1),
+        # No member was at the offset or below it.
+        ("send 1 9, ack 1 9, send 1 6, ack 1 6, send 1 7, ack 1 7", -1),
+        # Nothing was above the offset before.
+        ("send 1 5, ack 1 5, send 1 6, ack 1 6", -1),
+        # The last one of two members that passed the offset counts.
+        ("send 1 9, send 1 0, ack 1 0, send 1 8, ack 1 8, send 2 0, ack 2 0, send 2 6, ack 2 6", 3),
+        (
+            "send 2 0, ack 2 0, send 1 9, send 1 0, ack 1 0, send 1 8, ack 1 8, send 2 6, ack 2 6",
+            -1,
+        ),
+        # When a commit without a request was sent is not known.
+        ("send 1 9, send 1 5, ack 1 5, ack 1 6", -1),
+        ("ack 1 9, ack 1 5, send 1 6, ack 1 6", 0),
+    ],
+)
+def test_what_was_committed_before_a_member_passed_an_offset_last(text: str, event: int) -> None:
+    register, _ = registered(text)
+    assert register.passed_since(5) == event
+
+
 def test_moments_and_events_belong_together() -> None:
     register, _ = registered("send 1 5, ack 1 5")
     assert [register.at(at_ns) for at_ns in (-1, 0, 9, 10)] == [0, 1, 1, NEVER]
