@@ -30,11 +30,12 @@ from checkers.kernels.judging import judged_finding
 from checkers.kernels.log_checkers import (
     LOG_TABLES,
     elections_of,
+    final_log_of,
     judged_of,
     log_of,
     reader_of,
 )
-from checkers.kernels.lost_acked import NO_RANGES, FinalLog, final_log, passed_between_polls
+from checkers.kernels.lost_acked import FinalLog
 from harness.contracts.checker import CheckerReport
 from harness.contracts.run_context import BATCH_CHECKER, RunContext
 
@@ -274,19 +275,11 @@ class Batches:
         history = log_of(tables, context).history
         operations = tables["operations"]
         sent = batch_heads(operations)
-        final = final_log(
-            history,
-            log_start_offset=context.log_start_offset,
-            phase_complete=context.final_phase_complete,
-            passed=passed_between_polls(history, operations)
-            if context.sparse_offsets
-            else NO_RANGES,
-        )
         elections = elections_of(tables, context)
         torn, ends = check_batches(
             history,
             sent,
-            final,
+            final_log_of(tables, context),
             log_start_offset=context.log_start_offset,
             settled_end_offset=elections.settled_end_offset,
             clock_error_ns=context.clock_error_ns,

@@ -11,10 +11,17 @@ import pyarrow as pa
 from checkers.kernels.claims import ClaimReader
 from checkers.kernels.elections import Elections
 from checkers.kernels.findings import Finding
+from checkers.kernels.history import I64, PartitionHistory
 from checkers.kernels.judging import FindingJudge, options_of
 from checkers.kernels.left_out import NOTHING
 from checkers.kernels.linearizability import PartitionReport, check_tables
-from checkers.kernels.lost_acked import NO_RANGES, check_losses, passed_between_polls
+from checkers.kernels.lost_acked import (
+    NO_RANGES,
+    FinalLog,
+    check_losses,
+    final_log,
+    passed_between_polls,
+)
 from checkers.kernels.partition_tables import PartitionTables, derive_once
 from checkers.kernels.vacuous_facts import extent_in, shown_in
 from harness.contracts.checker import CheckerFinding, CheckerReport
@@ -56,9 +63,6 @@ class LostAcked:
     def check(self, tables: Mapping[str, pa.Table], context: RunContext) -> CheckerReport:
         """Checks one partition."""
         report = log_of(tables, context)
-        passed = NO_RANGES
-        if context.sparse_offsets:
-            passed = passed_between_polls(report.history, tables["operations"])
         losses = check_losses(
             report.history,
             report.facts,
@@ -69,7 +73,7 @@ class LostAcked:
             ends_recorded=context.log_ends_recorded,
             sent_twice=context.at_least_once,
             clock_error_ns=context.clock_error_ns,
-            passed=passed,
+            passed=_passed(report.history, tables, context),
         )
         return CheckerReport(
             findings=judged_of(losses.findings, tables, context),
@@ -95,6 +99,32 @@ def log_of(tables: Mapping[str, pa.Table], context: RunContext) -> PartitionRepo
         )
 
     return derive_once(tables, "log", derive)
+
+
+def final_log_of(tables: Mapping[str, pa.Table], context: RunContext) -> FinalLog:
+    """Returns what the final reads showed of a partition's log."""
+
+    def derive() -> FinalLog:
+        history = log_of(tables, context).history
+        return final_log(
+            history,
+            log_start_offset=context.log_start_offset,
+            phase_complete=context.final_phase_complete,
+            ends_recorded=context.log_ends_recorded,
+            sent_twice=context.at_least_once,
+            passed=_passed(history, tables, context),
+        )
+
+    return derive_once(tables, "final log", derive)
+
+
+def _passed(
+    history: PartitionHistory, tables: Mapping[str, pa.Table], context: RunContext
+) -> tuple[I64, I64]:
+    """Returns the ranges [start, stop) that final reads went over without a record."""
+    if not context.sparse_offsets:
+        return NO_RANGES
+    return passed_between_polls(history, tables["operations"])
 
 
 def elections_of(tables: Mapping[str, pa.Table], context: RunContext) -> Elections:

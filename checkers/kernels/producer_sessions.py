@@ -69,8 +69,8 @@ from checkers.kernels.history import (
     lookup,
 )
 from checkers.kernels.judging import expectations_of
-from checkers.kernels.log_checkers import LOG_TABLES, elections_of, log_of, reader_of
-from checkers.kernels.lost_acked import FinalLog, final_log, has_room
+from checkers.kernels.log_checkers import LOG_TABLES, elections_of, final_log_of, log_of, reader_of
+from checkers.kernels.lost_acked import FinalLog, has_room
 from checkers.kernels.refusals import int_column, text_column
 from checkers.kernels.sequences import process_codes
 from harness.contracts.checker import CheckerFinding, CheckerReport
@@ -252,16 +252,11 @@ class IdempotentProducer:
         """Checks the sessions of one partition."""
         report = log_of(tables, context)
         history, facts = report.history, report.facts
-        final = final_log(
-            history,
-            log_start_offset=context.log_start_offset,
-            phase_complete=context.final_phase_complete,
-        )
         last_of_key = _last_of_key(history, tables) if context.compacted else None
         findings: list[CheckerFinding] = []
         for found in (
             check_session_order(history, facts),
-            check_gaps(history, facts, final, last_of_key),
+            check_gaps(history, facts, final_log_of(tables, context), last_of_key),
         ):
             if found.count:
                 elections = elections_of(tables, context)

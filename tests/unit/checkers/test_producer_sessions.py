@@ -37,6 +37,34 @@ def test_a_failed_append_that_is_in_the_log_proves_nothing_about_those_before_it
 
 
 @pytest.mark.parametrize(
+    ("sparse", "process", "next_start", "count"),
+    [
+        (True, 99, 2, 1),
+        # Nothing shows that the final reads went over offset 1.
+        (False, 99, 2, 0),
+        (True, 98, 2, 0),
+        (True, 99, -1, 0),
+    ],
+)
+def test_final_polls_that_follow_each_other_go_over_an_offset_without_a_record(
+    sparse: bool, process: int, next_start: int, count: int
+) -> None:
+    """The session sends ops 0 to 2. Op 1 is gone; nothing is at offset 1."""
+    calls = [sent(0, 1, 0), sent(1, 3, None), sent(2, 5, 2), read(80, 900, 0, final=True)]
+    calls.append(
+        replace(read(81, 902, 2, start=2, end=3, final=True), process=process, position=next_start)
+    )
+    context = replace(CONTEXT, sparse_offsets=sparse)
+    assert gaps(calls, context) == [Judgement.FORBIDDEN] * count
+
+
+def test_the_log_ends_with_its_last_record_if_log_ends_are_not_recorded() -> None:
+    calls = [sent(0, 1, 0), sent(1, 3, None), sent(2, 5, 1), read(80, 900, 0, 2, final=True)]
+    assert gaps(calls) == []
+    assert gaps(calls, replace(CONTEXT, log_ends_recorded=False)) == [Judgement.FORBIDDEN]
+
+
+@pytest.mark.parametrize(
     ("at_ns", "judgement"), [(-3, Judgement.FORBIDDEN), (-2, Judgement.UNDECIDED)]
 )
 def test_the_first_election_that_may_have_been_after_the_first_record_was_sent(
