@@ -7,7 +7,8 @@
 
 Only one of them can be a finding, and only if the experiment sets `recovery_max_ms`: `slow-recovery`. A heal
 counts for it if no fault was in force from then until the limit, and if clients tried and went on that long: of
-what was invoked since the heal, something was in progress in every quarter of the time until the limit.
+what was invoked since the heal, something was in progress in every quarter of the time until the limit. What is
+refused for what it is (a record larger than the setting allows) is no attempt.
 
 It is undecided if a fault whose injection failed may have disturbed the recovery: nothing shows that it was ever
 over. A heal may also have been earlier or later than the clocks of clients show, by `clock_error_ns`. So it is
@@ -30,6 +31,7 @@ from checkers.kernels.history import I64, INF_NS, OK_AT, OK_SOMEWHERE, Bools, Pa
 from checkers.kernels.judging import judged_finding
 from checkers.kernels.log_checkers import LOG_TABLES, log_of
 from checkers.kernels.partition_tables import derive_once
+from checkers.kernels.progress import REFUSALS
 from checkers.kernels.real_time import not_after
 from checkers.kernels.words import APPEND, POLL, operation_words
 from harness.contracts.checker import CheckerFinding, CheckerReport
@@ -238,7 +240,10 @@ class SlowRecovery:
 
 
 def attempts(operations: pa.Table, since: Sequence[int], limit_ns: int) -> dict[str, Bools]:
-    """Returns when clients tried to append and to poll; appends without acknowledgements show no recovery.
+    """Returns when clients tried to append and to poll.
+
+    Appends without acknowledgements show no recovery. Nor does a request that a system that works refuses for what
+    it is.
 
     Args:
         operations: Rows of one partition, all or some.
@@ -253,7 +258,9 @@ def attempts(operations: pa.Table, since: Sequence[int], limit_ns: int) -> dict[
     inv = operations.column("invoked_ns").to_numpy()
     end = operations.column("completed_ns").fill_null(INF_NS).to_numpy()
     is_append = (kind == APPEND) & (operations.column("acks").to_numpy() != 0)
-    chosen = {"append": is_append, "poll": kind == POLL}
+    code = operations.column("error_code").fill_null(0).to_numpy()
+    counts = ~np.isin(code, list(REFUSALS))
+    chosen = {"append": is_append & counts, "poll": (kind == POLL) & counts}
     return {
         name: _in_progress(inv[rows], end[rows], since, limit_ns) for name, rows in chosen.items()
     }

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from checkers.kernels.facts import derive_facts
@@ -26,6 +27,7 @@ from checkers.kernels.measures import (
 )
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement
+from harness.history.schema import with_column
 from tests.anomalies.runs import append, fault, read, table
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
 
@@ -272,6 +274,26 @@ def test_an_attempt_counts_in_each_quarter_in_which_it_was_in_progress(
     other = "poll" if kind == "append" else "append"
     assert found[kind].tolist() == [expected]
     assert found[other].tolist() == [[False] * 4]
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "counts"),
+    [
+        ("append", 10, False),
+        ("append", 19, True),
+        ("append", None, True),
+        ("poll", 29, False),
+        ("poll", 6, True),
+    ],
+)
+def test_what_is_refused_for_what_it_is_is_no_attempt(
+    kind: str, code: int | None, counts: bool
+) -> None:
+    call = replace(append(0, None, at=100, outcome="fail"), kind=kind)
+    operations = operations_table([call])
+    column = pa.array([code], operations.schema.field("error_code").type)
+    found = attempts(with_column(operations, "error_code", column), [100], 8)
+    assert found[kind].any() == counts
 
 
 @pytest.mark.parametrize(("acks", "counts"), [(-1, True), (0, False), (1, True)])
