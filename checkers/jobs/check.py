@@ -209,7 +209,7 @@ def judge_task(task: Task) -> list[Row]:
             return _judge_journal(task, context)
         tables = read_partition(task)
         if "topic" in task:
-            check_partition(tables, names_of(task))
+            check_partition(tables, names_of(task), context.clock_error_ns)
     except HistoryError as error:
         place = [task.get("topic", ""), task.get("partition", -1)]
         return [{"run": task["run"], "history_error": str(error), "place": place}]

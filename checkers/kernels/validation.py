@@ -144,16 +144,19 @@ def check_run(
         ]
     )
     for place, rows in partitions.items():
-        check_partition(rows, names(*place))
+        check_partition(rows, names(*place), context.clock_error_ns)
 
 
-def check_partition(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
+def check_partition(
+    tables: Mapping[str, pa.Table], name_of: NameOf, clock_error_ns: int = 0
+) -> None:
     """Checks the rows of one partition, or of a range of its operations.
 
-    Args: tables: Its rows of the partitioned tables; a missing table counts as empty. Every record, log
-        end and
+    Args:
+        tables: Its rows of the partitioned tables; a missing table counts as empty. Every record, log end and
             query has its operation in the same call.
         name_of: What the tables are called.
+        clock_error_ns: Largest difference between two clocks of the run.
 
     Raises:
         HistoryError: A row cannot be; the sentence names it.
@@ -174,7 +177,7 @@ def check_partition(tables: Mapping[str, pa.Table], name_of: NameOf) -> None:
     _check_ends(full["end_offsets_seen"], row_at, words.kind != APPEND, name_of("end_offsets_seen"))
     _check_group_events(full["group_events"], name_of("group_events"))
     if full["offset_queries"].num_rows:
-        check_offset_queries(full, name_of("offset_queries"))
+        check_offset_queries(full, name_of("offset_queries"), clock_error_ns)
     check_states(full, name_of)
 
 

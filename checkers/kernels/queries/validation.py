@@ -24,12 +24,15 @@ from checkers.kernels.refusals import (
 from harness.history.op import OpKind, Outcome, QueryKind
 
 
-def check_offset_queries(tables: Mapping[str, pa.Table], where: str) -> None:
+def check_offset_queries(
+    tables: Mapping[str, pa.Table], where: str, clock_error_ns: int = 0
+) -> None:
     """Checks the rows of `offset_queries` of one partition.
 
     Args:
         tables: `offset_queries` without nulls, `operations` and `records_read` of the partition.
         where: What the table of queries is called.
+        clock_error_ns: Largest difference between two clocks. Each process has one.
 
     Raises:
         HistoryError: A row cannot be; the sentence names it.
@@ -43,7 +46,7 @@ def check_offset_queries(tables: Mapping[str, pa.Table], where: str) -> None:
     for column in ("known_epoch", "asked"):
         refuse_below(queries, column, -1, where)
     _check_intervals(queries, where)
-    _check_records(tables, where)
+    _check_records(tables, where, clock_error_ns)
 
 
 def _check_intervals(queries: pa.Table, where: str) -> None:
@@ -57,7 +60,7 @@ def _check_intervals(queries: pa.Table, where: str) -> None:
     )
 
 
-def _check_records(tables: Mapping[str, pa.Table], where: str) -> None:
+def _check_records(tables: Mapping[str, pa.Table], where: str, clock_error_ns: int) -> None:
     """Checks that every query is about a record that a poll returned before."""
     queries, operations, records = (
         tables[name] for name in ("offset_queries", "operations", "records_read")
@@ -69,20 +72,27 @@ def _check_records(tables: Mapping[str, pa.Table], where: str) -> None:
         for table in (operations, records)
     )
     # A poll of unknown outcome may have no end.
-    read_ns = {
-        op: invoked_ns if completed_ns is None else completed_ns
-        for op, kind, invoked_ns, completed_ns in rows_of(
-            operations, ("op_index", "kind", "invoked_ns", "completed_ns")
+    read = {
+        op: (process, invoked_ns if completed_ns is None else completed_ns)
+        for op, kind, process, invoked_ns, completed_ns in rows_of(
+            operations, ("op_index", "kind", "process", "invoked_ns", "completed_ns")
         )
         if kind == OpKind.POLL
     }
     returned = set(rows_of(records, ("op_index", "offset", "value")))
-    invoked = queries.column("invoked_ns").to_pylist()
+
+    def was_returned(record: tuple[int, int, int], process: int, at_ns: int) -> bool:
+        if record not in returned or record[0] not in read:
+            return False
+        reader, read_ns = read[record[0]]
+        return bool(read_ns <= at_ns + (clock_error_ns if reader != process else 0))
+
+    begun = rows_of(queries, ("process", "invoked_ns"))
     refuse(
         np.array(
             [
-                record not in returned or read_ns.get(record[0], at + 1) > at
-                for record, at in zip(asked_of, invoked, strict=True)
+                not was_returned(record, *of_query)
+                for record, of_query in zip(asked_of, begun, strict=True)
             ],
             dtype=np.bool_,
         ),

@@ -1,5 +1,6 @@
 """Answers to questions about offsets: their borders, and the sentences about them."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement, Validity
 from harness.errors import HistoryError
 from tests.anomalies.runs import run
-from tests.anomalies.test_offset_queries import EPOCH, TIMESTAMP, found, query, verdict_of
+from tests.anomalies.test_offset_queries import CONTEXT, EPOCH, TIMESTAMP, found, query, verdict_of
 
 
 @pytest.mark.parametrize(
@@ -62,3 +63,13 @@ def test_a_query_may_begin_when_the_poll_has_returned() -> None:
         verdict_of(query(EPOCH, invoked_ns=20))
     with pytest.raises(HistoryError, match="no poll with op_index 3 had returned the record"):
         verdict_of(query(EPOCH, op_index=3))
+
+
+def test_a_process_with_another_clock_may_ask_before_that_of_the_poll_shows_its_end() -> None:
+    """The poll of process 99 returned at 21."""
+    skewed = replace(CONTEXT, clock_error_ns=5)
+    verdict = verdict_of(query(EPOCH, invoked_ns=16), context=skewed)
+    assert verdict.coverage["offset_queries_judged"] == 1
+    for refused in ({"invoked_ns": 15}, {"invoked_ns": 20, "process": 99}):
+        with pytest.raises(HistoryError, match="no poll with op_index 2 had returned the record"):
+            verdict_of(query(EPOCH) | refused, context=skewed)
