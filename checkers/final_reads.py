@@ -6,7 +6,7 @@ lost in between. What is lost is not known then, so such a history is not valid.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -14,13 +14,14 @@ import pyarrow.compute as pc
 
 from checkers.compaction import as_not_compacted
 from checkers.kernels.compose import judge_run, valid_partitions
-from checkers.kernels.history import I64, OFFSET_MAX
+from checkers.kernels.history import I64, OFFSET_MAX, Bools
 from checkers.kernels.levels import levels_of
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Validity, Verdict
 
 OPERATION_COLUMNS = (
     "op_index",
+    "process",
     "kind",
     "outcome",
     "final",
@@ -69,7 +70,8 @@ def disagreements(tables: Mapping[str, pa.Table], clock_error_ns: int = 0) -> It
 
     Args:
         tables: `operations` and `records_read`, of all partitions.
-        clock_error_ns: Largest difference between two clocks; reads that are closer count as concurrent.
+        clock_error_ns: Largest difference between two clocks. Reads of two processes that are closer count as
+            concurrent; each process has one clock.
     """
     operations = settled(tables["operations"])
     if operations.num_rows < 2:
@@ -113,7 +115,8 @@ def disagreement(
         partition: Its index.
         operations: Its operations.
         records: Records that were read; those at offsets below every log end that is known do not matter.
-        clock_error_ns: Largest difference between two clocks; reads that are closer count as concurrent.
+        clock_error_ns: Largest difference between two clocks. Reads of two processes that are closer count as
+            concurrent; each process has one clock.
     """
     operations = settled(operations)
     end = log_ends(operations)
@@ -126,22 +129,64 @@ def disagreement(
         return ""
     invoked = operations.column("invoked_ns").to_numpy()
     completed = operations.column("completed_ns").to_numpy()
-    by_end = np.lexsort((op, completed))
-    reached = np.maximum.accumulate(reach[by_end])
-    # How many reads had ended when each one began.
-    before = np.searchsorted(completed[by_end], invoked - clock_error_ns, side="left")
-    known = (end != NOT_KNOWN) & (before > 0)
-    smaller = known & (end < reached[before - 1])
-    if not smaller.any():
+    reads = _Reads(op=op, end=end, reach=reach, invoked=invoked, completed=completed)
+    found = reads.first_shorter(clock_error_ns)
+    if found is None and clock_error_ns:
+        process = operations.column("process").to_numpy()
+        own = (reads.take(process == each).first_shorter(0) for each in np.unique(process))
+        found = next((each for each in own if each is not None), None)
+    if found is None:
         return ""
-    candidates = np.flatnonzero(smaller)
-    later = candidates[np.lexsort((op[candidates], invoked[candidates]))[0]]
-    most = reached[before[later] - 1]
-    earlier = by_end[np.searchsorted(reached, most)]
+    earlier, most, later, least = found
     return (
-        f"the final reads of {topic}-{partition} do not agree: op {op[earlier]} showed that its log reaches to"
-        f" offset {most}, and op {op[later]}, begun later, that it ends at {end[later]}"
+        f"the final reads of {topic}-{partition} do not agree: op {earlier} showed that its log reaches to"
+        f" offset {most}, and op {later}, begun later, that it ends at {least}"
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reads:
+    """Final reads of a partition.
+
+    Shape:
+        op, end, reach, invoked, completed: one row per read; `end` is NOT_KNOWN if it showed none.
+    """
+
+    op: I64
+    end: I64
+    reach: I64
+    invoked: I64
+    completed: I64
+
+    def take(self, rows: Bools) -> "_Reads":
+        """Returns some of the reads."""
+        return _Reads(
+            op=self.op[rows],
+            end=self.end[rows],
+            reach=self.reach[rows],
+            invoked=self.invoked[rows],
+            completed=self.completed[rows],
+        )
+
+    def first_shorter(self, clock_error_ns: int) -> tuple[int, int, int, int] | None:
+        """Returns a read and what it reached, and the first later one with a smaller log end, and that end.
+
+        Args:
+            clock_error_ns: Largest difference between two clocks that stamped them.
+        """
+        op, end, invoked, completed = self.op, self.end, self.invoked, self.completed
+        by_end = np.lexsort((op, completed))
+        reached = np.maximum.accumulate(self.reach[by_end])
+        # How many reads had ended when each one began.
+        before = np.searchsorted(completed[by_end], invoked - clock_error_ns, side="left")
+        known = (end != NOT_KNOWN) & (before > 0)
+        candidates = np.flatnonzero(known & (end < reached[before - 1]))
+        if not len(candidates):
+            return None
+        later = candidates[np.lexsort((op[candidates], invoked[candidates]))[0]]
+        most = reached[before[later] - 1]
+        earlier = by_end[np.searchsorted(reached, most)]
+        return int(op[earlier]), int(most), int(op[later]), int(end[later])
 
 
 def _reach(op: I64, end: I64, records: pa.Table) -> I64:

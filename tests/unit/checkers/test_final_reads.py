@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,10 @@ def final(op: int, at: int, *values: int, start: int = 0, end: int | None = None
         # Concurrent, or closer than the clocks.
         ([final(2, 10, 0, 1, end=2), final(3, 11, 0, end=1)], 0, False),
         ([final(2, 10, 0, 1, end=2), final(3, 12, 0, end=1)], 0, True),
-        ([final(2, 10, 0, 1, end=2), final(3, 12, 0, end=1)], 1, False),
+        ([final(2, 10, 0, 1, end=2), replace(final(3, 12, 0, end=1), process=98)], 1, False),
+        # One process has one clock.
+        ([final(2, 10, 0, 1, end=2), final(3, 12, 0, end=1)], 1, True),
+        ([final(2, 10, 0, 1, end=2), final(3, 11, 0, end=1)], 1, False),
         # Not the read right before it, and not final ones.
         ([final(2, 10, 0, 1, end=2), final(3, 20, 0, 1, end=2), final(4, 30, end=0)], 0, True),
         ([read(2, 10, 0, 1, end=2), final(3, 20, 0, end=1)], 0, False),
@@ -84,8 +88,12 @@ def test_a_history_whose_final_reads_do_not_agree_is_not_valid(
 
 def _by_definition(reads: list[dict[str, Any]], error_ns: int) -> bool:
     """Returns whether a read that began after another one shows a smaller end than that one."""
+
+    def between_ns(one: dict[str, Any], other: dict[str, Any]) -> int:
+        return error_ns if one["process"] != other["process"] else 0
+
     return any(
-        earlier["completed_ns"] + error_ns < later["invoked_ns"]
+        earlier["completed_ns"] + between_ns(earlier, later) < later["invoked_ns"]
         and later["end"] is not None
         and later["end"]
         < max(-1 if earlier["end"] is None else earlier["end"], earlier["last"] + 1)
@@ -104,8 +112,10 @@ def test_every_pair_of_final_reads_is_compared() -> None:
             start, last = rng.randint(20, 40), rng.randint(-1, 3)
             end = rng.choice([None, last + 1, 4])
             error_ns = rng.choice([0, 0, 5])
-            calls.append(final(op, start, *range(last + 1), end=end))
-            reads.append({"invoked_ns": start, "completed_ns": start + 1, "end": end, "last": last})
+            process = rng.choice([98, 99])
+            calls.append(replace(final(op, start, *range(last + 1), end=end), process=process))
+            row = {"invoked_ns": start, "completed_ns": start + 1, "process": process}
+            reads.append({**row, "end": end, "last": last})
         tables = run(calls)
         wanted = _by_definition(reads, error_ns)
         assert bool(list(disagreements(tables, error_ns))) == wanted, seed
