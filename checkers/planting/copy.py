@@ -62,19 +62,29 @@ class Copy:
         return rows
 
     def tables(self) -> dict[str, pa.Table]:
-        """Returns the changed tables together with those that no plant changes."""
+        """Returns the changed tables together with those that no plant changes.
+
+        Clients ask only about records that a poll returned to them, so other questions are left out.
+        """
         for op, row in self.operations.items():
             if row["kind"] == "poll":
                 row["record_count"] = len(self.records.get(op, ()))
         for rows in self.records.values():
             for index, row in enumerate(rows):
                 row["index_in_poll"] = index
+        returned = {
+            (op, row["offset"], row["value"]) for op, rows in self.records.items() for row in rows
+        }
         changed = {
             "operations": [self.operations[op] for op in sorted(self.operations)],
             "records_read": [row for op in sorted(self.records) for row in self.records[op]],
             "end_offsets_seen": [row for op in sorted(self.ends) for row in self.ends[op]],
             "group_events": self.group_events,
-            "offset_queries": self.offset_queries,
+            "offset_queries": [
+                row
+                for row in self.offset_queries
+                if (row["op_index"], row["record_offset"], row["record_value"]) in returned
+            ],
             "violations": self.violations,
             "replica_batches": self.batches,
             "transaction_events": sorted(

@@ -10,12 +10,13 @@ from checkers import selftest
 from checkers.anomalies import ANOMALIES
 from checkers.kernels import facts
 from checkers.kernels.compose import judge_run
+from checkers.planting.copy import Copy
 from checkers.planting.records import OF_HOLES
 from checkers.planting.sessions import OF_SESSIONS
 from checkers.planting.table import UNPLANTED
 from checkers.planting.transactions import CHANGES
 from checkers.selftest import Outcome, PlantResult, self_test
-from harness.contracts.run_context import RunContext
+from harness.contracts.run_context import LOG_CHECKERS, QUERY_CHECKER, RunContext
 from harness.contracts.verdict import Judgement, Verdict
 from harness.errors import UsageError
 from harness.history.schema import TABLES
@@ -23,7 +24,8 @@ from harness.runs import experiment_file as experiments
 from harness.runs.promises import promised_context
 from harness.runs.simulated import simulate
 from tests.anomalies.recorded_transactions import valid_run
-from tests.anomalies.runs import offset_query
+from tests.anomalies.runs import append, final_read, offset_query, read
+from tests.anomalies.runs import run as run_of
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
 
 QUERY_PLANTS = {"lookup-skips-record", "epoch-ends-early"}
@@ -278,3 +280,21 @@ def test_sends_in_flight_together_are_no_nonmonotonic_send() -> None:
     for error_ns, outcome in ((2, Outcome.FOUND), (3, Outcome.NOT_PLANTED)):
         inexact = replace(context, clock_error_ns=error_ns)
         assert _nonmonotonic(with_later, inexact).outcome is outcome
+
+
+def test_a_plant_changes_the_poll_that_a_query_is_about_and_nobody_asks_then() -> None:
+    calls = [append(0, 0, at=1), append(1, 1, at=3), read(2, 20, 0, 1), *final_read(80, 0, 1)]
+    about = {"op_index": 2, "record_offset": 0, "record_value": 0, "known_epoch": 0}
+    answer = {"asked": 0, "found": 0, "offset": 1, "leader_epoch": 0}
+    query = offset_query("leader-epoch", invoked_ns=40, completed_ns=41, **about, **answer)
+    tables = run_of(calls, offset_queries=[query])
+    context = RunContext(checkers=(*LOG_CHECKERS, QUERY_CHECKER), final_phase_complete=True)
+    outcomes = {result.anomaly: result.outcome for result in self_test(tables, context)}
+    assert outcomes["lost-acked-write"] is Outcome.FOUND
+    assert outcomes["epoch-ends-early"] is Outcome.FOUND
+    copy = Copy(tables)
+    assert copy.tables()["offset_queries"].num_rows == 1
+    copy.drop_record(1, copy.polls())
+    assert copy.tables()["offset_queries"].num_rows == 1
+    copy.drop_record(0, copy.polls())
+    assert copy.tables()["offset_queries"].num_rows == 0
