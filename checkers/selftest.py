@@ -168,6 +168,8 @@ def _unsuitable(plant: Plant, context: RunContext) -> str:
     is_idempotent = SESSION_CHECKER in context.checkers
     if plant.needs_sessions and not is_idempotent:
         return "its producers are not idempotent"
+    if plant.needs_whole_log and not context.final_phase_complete:
+        return "its final phase is not complete"
     if plant.needs_single_attempts and is_idempotent:
         return "its producers are idempotent, so an attempt that was sent again may have been at the hole"
     return ""

@@ -165,6 +165,10 @@ class Copy:
         """Returns the records that a poll returned."""
         return self.records.get(poll["op_index"], [])
 
+    def is_before(self, first: Row, second: Row) -> bool:
+        """Returns whether an operation ended before another one began, whatever the clocks differ by."""
+        return bool(first["completed_ns"] + self.clock_error_ns < second["invoked_ns"])
+
     # What can be changed
 
     def drop_record(self, value: int, polls: Iterable[Row]) -> None:
@@ -205,13 +209,9 @@ class Copy:
 
 
 def neighbours(copy: Copy) -> tuple[Row, Row]:
-    """Returns two neighbours in the log, of which the second began after the first was acknowledged."""
+    """Returns two neighbours in the log, of which the second certainly began after the first was acknowledged."""
     acked = copy.acked()
-    pairs = [
-        (first, second)
-        for first, second in pairwise(acked)
-        if first["completed_ns"] < second["invoked_ns"]
-    ]
+    pairs = [(first, second) for first, second in pairwise(acked) if copy.is_before(first, second)]
     pair: tuple[Row, Row] = copy.some(
         pairs, "two acknowledged appends of which one began after the other"
     )

@@ -17,15 +17,15 @@ def _read_early(copy: Copy) -> None:
         [
             (append, poll)
             for append in copy.acked()
-            if append["invoked_ns"] > first + 1
+            if append["invoked_ns"] > first + 1 + copy.clock_error_ns
             for poll in copy.polls(final=False, count_min=1)
             if copy.read(poll)[-1]["value"] == append["op_index"]
             and append["op_index"] not in _sent_together(copy, copy.read(poll)[-2:])
         ],
         "poll before the final phase that ended with an acknowledged record",
     )
-    poll["invoked_ns"] = append["invoked_ns"] - 2
-    poll["completed_ns"] = append["invoked_ns"] - 1
+    poll["completed_ns"] = append["invoked_ns"] - 1 - copy.clock_error_ns
+    poll["invoked_ns"] = poll["completed_ns"] - 1
 
 
 def _sent_together(copy: Copy, records: list[Row]) -> set[int]:
@@ -37,7 +37,7 @@ def _sent_together(copy: Copy, records: list[Row]) -> set[int]:
 
 def _insert_late(copy: Copy) -> None:
     append = copy.some(copy.acked()[:-1], "acknowledged record below another one")
-    last_ns = end_ns(copy)
+    last_ns = end_ns(copy) + copy.clock_error_ns
     append["invoked_ns"], append["completed_ns"] = last_ns + 1, last_ns + 2
 
 
@@ -69,7 +69,7 @@ def _observed_later(copy: Copy) -> tuple[Row, Row]:
         (append, row)
         for row in copy.latest()
         for append in acked[-1:]
-        if append["completed_ns"] < row["invoked_ns"]
+        if copy.is_before(append, row)
     ]
     pair: tuple[Row, Row] = copy.some(
         pairs, "observation of the log end after an acknowledged append"
@@ -109,7 +109,7 @@ def _regress(copy: Copy) -> None:
     pairs = [
         (first, second)
         for first, second in pairwise(copy.latest())
-        if first["completed_ns"] < second["invoked_ns"]
+        if copy.is_before(first, second)
         and first["offset"] > 0
         and ends.agree(first, first["offset"])
     ]

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
-from checkers.kernels.queries.checker import is_judged
+from checkers.kernels.queries.checker import is_judged, is_wrong
 from checkers.planting.copy import CannotPlantError, Copy, Row, end_ns
 from harness.history.op import Outcome, QueryKind
 
@@ -69,14 +69,17 @@ def _end_epoch_early(copy: Copy) -> None:
 
 
 def _answered(copy: Copy, kind: QueryKind) -> list[Row]:
-    """Returns the answers of a kind about records that the final reads returned."""
+    """Returns the right answers of a kind about records that the final reads returned."""
     kept = {
         (row["offset"], row["value"]) for poll in copy.polls(final=True) for row in copy.read(poll)
     }
     return [
         row
         for row in copy.offset_queries
-        if row["kind"] == kind and row["outcome"] == Outcome.OK and is_judged(row, kept)
+        if row["kind"] == kind
+        and row["outcome"] == Outcome.OK
+        and is_judged(row, kept)
+        and not is_wrong(row)
     ]
 
 
@@ -87,7 +90,7 @@ def _lower_high_watermark(copy: Copy) -> None:
     for row in copy.latest():
         leader = (row["node"], row["leader_epoch"])
         before = last.get(leader)
-        if before is not None and before["completed_ns"] < row["invoked_ns"] and before["offset"]:
+        if before is not None and copy.is_before(before, row) and before["offset"]:
             pairs.append((before, row))
         if row["leader_epoch"] >= 0:
             last[leader] = row

@@ -114,7 +114,7 @@ def _late_filler(copy: Copy) -> None:
     _only_known_appends(copy)
     append = lose(copy)
     forget(append)
-    append["invoked_ns"] = end_ns(copy) + 1
+    append["invoked_ns"] = end_ns(copy) + 1 + copy.clock_error_ns
     append["completed_ns"] = None
 
 
@@ -128,7 +128,7 @@ def _without_place_below_end(copy: Copy) -> None:
     _only_known_appends(copy)
     appends = [row for row in copy.operations.values() if row["kind"] == "append"]
     last_ns = max((row["invoked_ns"] for row in appends), default=0)
-    later = [row for row in copy.latest() if row["invoked_ns"] > last_ns + 1]
+    later = [row for row in copy.latest() if row["invoked_ns"] > last_ns + 1 + copy.clock_error_ns]
     copy.some(later, "observation of the log end after the last append")
     copy.add_append(
         copy.some(copy.acked(), "acknowledged append"), invoked_ns=last_ns, completed_ns=last_ns + 1

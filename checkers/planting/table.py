@@ -53,6 +53,11 @@ class Plant:
         return self.anomaly in OF_SESSIONS
 
     @property
+    def needs_whole_log(self) -> bool:
+        """Whether it is judged only if the final reads returned the whole log."""
+        return self.anomaly == "producer-gap"
+
+    @property
     def needs_single_attempts(self) -> bool:
         """Whether idempotent producers hide it: one of their earlier attempts may have been at a hole."""
         return self.anomaly in records.OF_HOLES

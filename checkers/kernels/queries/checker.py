@@ -212,6 +212,11 @@ def is_judged(row: Row, kept: set[tuple[int, int]]) -> bool:
     return is_later and (row["record_offset"], row["record_value"]) in kept
 
 
+def is_wrong(row: Row) -> bool:
+    """Returns whether an answer (of `offset_queries`) contradicts the record that it is about."""
+    return _skips(row) or _ends_early(row)
+
+
 def _skips(row: Row) -> bool:
     is_found = 0 <= row["offset"] <= row["record_offset"]
     return bool(row["kind"] == QueryKind.TIMESTAMP and not is_found)

@@ -11,12 +11,18 @@ from checkers.anomalies import ANOMALIES
 from checkers.kernels import facts
 from checkers.kernels.compose import judge_run
 from checkers.planting.copy import Copy
+from checkers.planting.order import OF_REAL_TIME
 from checkers.planting.records import OF_HOLES
 from checkers.planting.sessions import OF_SESSIONS
 from checkers.planting.table import UNPLANTED
 from checkers.planting.transactions import CHANGES
 from checkers.selftest import Outcome, PlantResult, self_test
-from harness.contracts.run_context import LOG_CHECKERS, QUERY_CHECKER, RunContext
+from harness.contracts.run_context import (
+    LOG_CHECKERS,
+    QUERY_CHECKER,
+    SESSION_CHECKER,
+    RunContext,
+)
 from harness.contracts.verdict import Judgement, Verdict
 from harness.errors import UsageError
 from harness.history.schema import TABLES
@@ -298,3 +304,30 @@ def test_a_plant_changes_the_poll_that_a_query_is_about_and_nobody_asks_then() -
     assert copy.tables()["offset_queries"].num_rows == 1
     copy.drop_record(0, copy.polls())
     assert copy.tables()["offset_queries"].num_rows == 0
+
+
+@pytest.mark.parametrize("error_ns", [0, 1, 7])
+def test_what_is_planted_in_the_order_of_time_is_found_however_clocks_differ(error_ns: int) -> None:
+    calls = [append(op, op, at=10 + 10 * op) for op in range(6)]
+    reads = [read(6, 80, *range(6)), *final_read(7, *range(6), at=200)]
+    ends = [
+        Call(op=9 + i, kind="latest", process=98, inv=300 + 20 * i, res=301 + 20 * i, offset=6)
+        for i in range(2)
+    ]
+    context = RunContext(checkers=LOG_CHECKERS, clock_error_ns=error_ns, final_phase_complete=True)
+    outcomes = {
+        one.anomaly: one.outcome for one in self_test(run_of([*calls, *reads, *ends]), context)
+    }
+    for anomaly in (*OF_REAL_TIME, "hole-before-append", "stale-end", "end-regression", "lost-ack"):
+        assert outcomes[anomaly] is Outcome.FOUND, anomaly
+
+
+def test_a_gap_of_a_session_is_not_planted_if_the_final_reads_need_not_be_whole() -> None:
+    calls = [replace(append(op, op, at=10 + 10 * op), process=0) for op in range(4)]
+    tables = run_of([*calls, *final_read(4, *range(4), at=200)])
+    checkers = (*LOG_CHECKERS, SESSION_CHECKER)
+    for is_complete, outcome in ((True, Outcome.FOUND), (False, Outcome.NOT_PLANTED)):
+        context = RunContext(checkers=checkers, final_phase_complete=is_complete)
+        (result,) = (r for r in self_test(tables, context) if r.anomaly == "producer-gap")
+        assert result.outcome is outcome
+        assert is_complete or result.detail == "its final phase is not complete"
