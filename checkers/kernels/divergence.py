@@ -141,8 +141,8 @@ def in_sync(windows: Mapping[int, Window], partition_states: pa.Table) -> dict[i
         return dict(windows)
     order = np.lexsort(
         (
-            partition_states.column("metadata_offset").to_numpy(),
             partition_states.column("at_ns").to_numpy(),
+            partition_states.column("metadata_offset").to_numpy(),
         )
     )
     isr = partition_states.column("isr")[int(order[-1])].as_py()

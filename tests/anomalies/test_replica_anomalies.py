@@ -280,6 +280,10 @@ def test_only_members_of_the_last_committed_isr_are_compared() -> None:
     assert divergence(*rows, states=[both, one]) is None
     assert divergence(*rows, states=[one, both]) is None
     assert divergence(*rows, states=[state(0, 1, [1], epoch=0), both]).nodes == ("b1", "b2")
+    # Two controllers learned of them, by clocks that differ.
+    late = both | {"at_ns": 3}
+    assert divergence(*rows, states=[late, one]) is None
+    assert divergence(*rows, states=[one | {"metadata_offset": 0}, both]).nodes == ("b1", "b2")
 
 
 def test_every_divergent_offset_counts_once_and_the_first_difference_is_described() -> None:
