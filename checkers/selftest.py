@@ -107,7 +107,7 @@ def _operation_count(rows: Tables) -> int:
 def _try(plant: Plant, sound: list[tuple[Tables, Verdict]], context: RunContext) -> PlantResult:
     """Plants one anomaly into the first partition that it can be planted into and where it is not excused."""
     reason = _unsuitable(plant, context)
-    excused = ""
+    excused = hidden = ""
     expected = _expected(plant.anomaly, context)
     for tables, before in () if reason else sound:
         if plant.needs_operations and not _operation_count(tables):
@@ -126,20 +126,24 @@ def _try(plant: Plant, sound: list[tuple[Tables, Verdict]], context: RunContext)
             after = judge_with_final_reads(copy.tables(), context)
             new = _counts(after, plant.anomaly) - _counts(before, plant.anomaly)
             is_found = not new.keys().isdisjoint(expected)
-            if is_found or not new:
+            if is_found or not (new or _counts(before, plant.anomaly)):
                 return PlantResult(
                     anomaly=plant.anomaly,
                     what=plant.what,
                     outcome=Outcome.FOUND if is_found else Outcome.MISSED,
                     detail=", ".join(dict.fromkeys(found.id for found in after.anomalies)),
                 )
+            if not new:
+                # An operation counts once, so one more contradiction of the same one does not show.
+                hidden = "wherever it was planted, it is not counted beside those that the run has"
+                continue
             # The checkers see it. Elsewhere in the log it may be forbidden, for example after an election.
             excused = f"wherever it was planted, it is {' or '.join(sorted(new))}"
     return PlantResult(
         anomaly=plant.anomaly,
         what=plant.what,
         outcome=Outcome.NOT_PLANTED,
-        detail=excused or reason,
+        detail=excused or hidden or reason,
     )
 
 

@@ -23,7 +23,7 @@ from harness.contracts.run_context import (
     SESSION_CHECKER,
     RunContext,
 )
-from harness.contracts.verdict import Judgement, Verdict
+from harness.contracts.verdict import Judgement, Validity, Verdict
 from harness.errors import UsageError
 from harness.history.schema import TABLES
 from harness.runs import experiment_file as experiments
@@ -331,3 +331,20 @@ def test_a_gap_of_a_session_is_not_planted_if_the_final_reads_need_not_be_whole(
         (result,) = (r for r in self_test(tables, context) if r.anomaly == "producer-gap")
         assert result.outcome is outcome
         assert is_complete or result.detail == "its final phase is not complete"
+
+
+@pytest.mark.parametrize("has_one", [True, False])
+def test_a_plant_that_adds_nothing_to_what_the_run_has_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch, has_one: bool
+) -> None:
+    calls = [append(0, 0, at=1), append(1, 1, at=3), *final_read(2, 0, 1, at=80)]
+    lost = run_of([*calls[:2], *final_read(2, 0, at=80)])
+    context = RunContext(final_phase_complete=True)
+    verdict = judge_run(lost if has_one else run_of(calls), context)
+    anomalies = tuple(replace(one, judgement=Judgement.EXCUSED) for one in verdict.anomalies)
+    same = replace(verdict, anomalies=anomalies, validity=Validity.VALID)
+    monkeypatch.setattr(selftest, "judge_with_final_reads", lambda *_: same)
+    results = {result.anomaly: result for result in self_test(run_of(calls), context)}
+    loss = next((one.id for one in anomalies), "lost-acked-write")
+    assert results[loss].outcome is (Outcome.NOT_PLANTED if has_one else Outcome.MISSED)
+    assert not has_one or "is not counted beside those that the run has" in results[loss].detail
