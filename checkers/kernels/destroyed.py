@@ -172,22 +172,26 @@ class Destroyed:
         """
         spans: list[tuple[int, int]] = []
         next_ns = last_ns = lost_ns = INF_NS
+        elected: set[int] | None = None
+        """Who alone had to have a record after a flagged election that gave up the others."""
         for index in range(count - 1, -1, -1) if leader in over_ns else ():
-            isr = self._rows[index]["isr"]
+            had_to = {*self._rows[index]["isr"]} if elected is None else elected
             began_ns = self._began_ns(index, is_early=is_lenient)
-            if over_ns.keys() >= {*isr} and self._may_commit_alone(index, is_lenient=is_lenient):
-                until_ns = min(lost_ns, *(over_ns[broker] for broker in (leader, *isr)))
-                if index in self._gives_up and (is_lenient or self._gives_up[index]):
-                    # It lost what the elected replica lacked, whenever that was established.
-                    _add(spans, -INF_NS, until_ns, next_ns, last_ns)
-                    break
+            if elected is not None and not index and not self._is_missing_before[0]:
+                # What the elected replica lacked, whenever that was established, the election itself lost.
+                began_ns = -INF_NS
+            is_destroyed = over_ns.keys() >= had_to
+            if is_destroyed and self._may_commit_alone(index, is_lenient=is_lenient):
+                until_ns = min(lost_ns, *(over_ns[broker] for broker in (leader, *had_to)))
                 _add(spans, began_ns, until_ns, next_ns, last_ns)
+            if is_destroyed and index in self._gives_up and (is_lenient or self._gives_up[index]):
+                elected = had_to
             is_missing = self._is_missing_before[index]
             if is_missing and not is_lenient:
                 break
             joined_ns = self._joined_ns(index) if is_missing else began_ns
             has_kept = any(over_ns.get(b, _NEVER_NS) < joined_ns for b in self._joined(index))
-            if has_kept:
+            if has_kept and elected is None:
                 # They joined without what their leader had lost before, and with what was established since.
                 lost_ns = min(lost_ns, self._lost_ns(index, leader, is_lenient=is_lenient))
                 if lost_ns == _NEVER_NS:

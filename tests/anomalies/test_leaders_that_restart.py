@@ -402,3 +402,29 @@ def test_a_leader_may_have_led_on_without_what_a_fault_destroyed_if_no_logs_are_
     calls = [*FIRST_TWO, *final_read(10, 0)]
     found = judgements_alone(calls, [state(0, 1, isr, epoch=0)], [], faults, "lost-acked-write")
     assert found == {judgement: 1}
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "judgement"), [(1, 2, EXCUSED), (1, 1, EXCUSED), (2, 1, FORBIDDEN)]
+)
+def test_min_isr_counts_when_a_record_was_established_and_not_when_an_election_gave_up_the_others(
+    first: int, later: int, judgement: Judgement
+) -> None:
+    """Min ISR is changed after op 1 was committed. Broker 1 is elected with op 1, and loses it in a power cut."""
+    states = [
+        state(0, 2, [1, 2], epoch=0, min_isr=first),
+        state(8, 2, [1, 2], epoch=0, min_isr=later),
+        state(10, 1, [1], epoch=1, flagged=True, min_isr=later),
+    ]
+    logs = [
+        *({**row, "broker": 2, "node": "b2"} for row in LEADER_OF_TWO),
+        replica(2, 1, 1),
+        replica(3, 1, 2),
+        leads(11, 1, 2, hw=2, epoch=1, cause="role"),
+        *restarts(1, hw=2),
+        leads(31, 1, 1, hw=1, epoch=1, cause="role"),
+        replica(33, 2, 1, hw=1, epoch=1, cause="truncate"),
+    ]
+    calls = [*FIRST_TWO, *final_read(10, 0)]
+    verdict = judged(calls, states, replicas=logs, faults=[power(19)])
+    assert judgements(verdict, "lost-acked-write") == {judgement: 1}
