@@ -10,6 +10,7 @@ came to its place. In order of certainty:
   leader returns was true before the next leader epoch, even if it has not learned of that yet.
 """
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -537,7 +538,10 @@ class ClaimReader:
         return min(epochs), max(epochs)
 
     def _writers_at(self, offset: int) -> dict[int, set[int]]:
-        """Returns in which epochs the values of an offset can have been written, no two in the same one."""
+        """Returns in which epochs the values of an offset can have been written.
+
+        No two were written in the same one, unless its leader led on with a shorter log.
+        """
         values = self._values_at(offset)
         known = self._known(values, np.full(len(values), offset), values)
         low, high = self._epochs(known)
@@ -545,9 +549,13 @@ class ClaimReader:
         for row, value in enumerate(values.tolist()):
             is_torn = low[row] < high[row] < ANY_EPOCH
             writers[value] = self._candidates(known, row) if is_torn else {int(high[row])}
+        wrote = self._elections.logs.wrote_at(np.array([offset]))
+        terms = Counter(epoch for epoch, is_there in wrote if is_there.any())
+        once = {epoch for epoch, count in terms.items() if count == 1}
         certain: set[int] = set()
         while (
-            more := {e for epochs in writers.values() if len(epochs) == 1 for e in epochs} - certain
+            more := {e for epochs in writers.values() if len(epochs) == 1 for e in epochs & once}
+            - certain
         ):
             certain |= more
             for epochs in writers.values():

@@ -428,3 +428,40 @@ def test_min_isr_counts_when_a_record_was_established_and_not_when_an_election_g
     calls = [*FIRST_TWO, *final_read(10, 0)]
     verdict = judged(calls, states, replicas=logs, faults=[power(19)])
     assert judgements(verdict, "lost-acked-write") == {judgement: 1}
+
+
+@pytest.mark.parametrize(
+    ("faults", "judged_as"), [(2, {EXCUSED: 2}), (1, {EXCUSED: 1, FORBIDDEN: 1})]
+)
+def test_a_leader_epoch_that_wrote_two_records_at_an_offset_may_have_written_either(
+    faults: int, judged_as: dict[Judgement, int]
+) -> None:
+    """Broker 1 loses op 1, leads on, writes op 2 there, and loses it; elected again, it writes op 3 there.
+
+    The response to op 2 comes after op 3 was written, so that its time shows no epoch.
+    """
+    logs = [
+        *LEADER_OF_TWO,
+        *restarts(1, hw=2),
+        leads(31, 1, 1, hw=1, epoch=0, cause="role"),
+        leads(41, 1, 2, hw=1, epoch=0),
+        leads(42, 1, 2, hw=2, epoch=0, cause="high-watermark"),
+        replica(50, 1, 2, hw=2, role="offline", cause="down"),
+        replica(56, 1, 1, hw=1, epoch=-1, cause="load"),
+        leads(61, 1, 1, hw=1, epoch=2, cause="role"),
+        leads(71, 1, 2, hw=1, epoch=2),
+        leads(72, 1, 2, hw=2, epoch=2, cause="high-watermark"),
+    ]
+    calls = [
+        *FIRST_TWO,
+        Call(op=2, kind="append", process=2, inv=40, res=80, offset=1),
+        append(3, 1, at=70),
+        *final_read(10, 0, 3),
+    ]
+    states = [
+        state(0, 1, [1], epoch=0),
+        state(57, -1, [1], epoch=1),
+        state(60, 1, [1], epoch=2),
+    ]
+    cuts = [power(19), power(49)][:faults]
+    assert judgements_alone(calls, states, logs, cuts, "lost-acked-write") == judged_as
