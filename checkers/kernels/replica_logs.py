@@ -126,12 +126,6 @@ class Term:
     write_begin: I64
     write_end: I64
 
-    def wrote_ns(self, offsets: I64) -> I64:
-        """Returns when it wrote at each offset, infinity where it did not."""
-        at = np.searchsorted(self.write_end, offsets, side="right")
-        is_written = np.append(self.write_begin, OFFSET_MAX)[at] <= offsets
-        return np.where(is_written, np.append(self.write_ns, INF_NS)[at], INF_NS)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfCut:
@@ -623,7 +617,9 @@ class ReplicaLogs:
     def wrote_at(self, offsets: I64) -> Iterator[tuple[int, Bools]]:
         """Yields for the term of each leader its epoch, and at which offsets it wrote."""
         for term in self.terms:
-            yield term.epoch, term.wrote_ns(offsets) < INF_NS
+            at = np.searchsorted(term.write_end, offsets, side="right")
+            begin = np.append(term.write_begin, OFFSET_MAX)[at]
+            yield term.epoch, begin <= offsets
 
     def writers_of_one(self, offset: int, from_ns: int, to_ns: int) -> list[int]:
         """Returns every epoch in which a leader wrote a record at an offset in a span of time, ascending."""
@@ -684,10 +680,6 @@ class ReplicaLogs:
             )
             epoch, is_exact = content.at(records.offset)
             may_hold = ~_differs(records, OFFSET_MAX, epoch, is_exact)
-            if len(known) > 1:
-                # The leader wrote there more than once in this epoch.
-                is_own = is_exact & (epoch == term.epoch)
-                may_hold &= ~is_own | (term.wrote_ns(records.offset) >= records.by_ns)
             rows, is_exact = rows[may_hold], is_exact[may_hold]
             # A record of which nothing shows who wrote it need not be the one that is there.
             has = is_exact & (high_epochs[rows] < ANY_EPOCH)

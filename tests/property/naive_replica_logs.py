@@ -452,10 +452,6 @@ class NaiveLogs:
             if reign.cut_count >= len(self.terms[reign.epoch]):
                 continue
             log = self.terms[reign.epoch][reign.cut_count]
-            wrote = [at_ns for at_ns, begin, stop in reign.writes if begin <= offset < stop]
-            is_own = len(self.terms[reign.epoch]) > 1 and log(offset) == (reign.epoch, True)
-            if is_own and wrote and wrote[0] < invoked_ns:
-                continue  # the leader wrote there more than once in this epoch
             if low <= reign.epoch and not differs(log(offset), low, high):
                 times = [at_ns for at_ns, mark in _marks(reign) if mark > offset]
                 times = [at_ns for at_ns in times if at_ns >= invoked_ns]
