@@ -126,6 +126,13 @@ class Term:
     write_begin: I64
     write_end: I64
 
+    def wrote(self, offsets: I64) -> tuple[Bools, I64]:
+        """Returns whether it wrote at offsets, and when; infinity for those after all of its batches."""
+        at = np.searchsorted(self.write_end, offsets, side="right")
+        is_there: Bools = np.append(self.write_begin, OFFSET_MAX)[at] <= offsets
+        write_ns: I64 = np.append(self.write_ns, INF_NS)[at]
+        return is_there, write_ns
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfCut:
@@ -617,9 +624,7 @@ class ReplicaLogs:
     def wrote_at(self, offsets: I64) -> Iterator[tuple[int, Bools]]:
         """Yields for the term of each leader its epoch, and at which offsets it wrote."""
         for term in self.terms:
-            at = np.searchsorted(term.write_end, offsets, side="right")
-            begin = np.append(term.write_begin, OFFSET_MAX)[at]
-            yield term.epoch, begin <= offsets
+            yield term.epoch, term.wrote(offsets)[0]
 
     def writers_of_one(self, offset: int, from_ns: int, to_ns: int) -> list[int]:
         """Returns every epoch in which a leader wrote a record at an offset in a span of time, ascending."""
@@ -661,12 +666,17 @@ class ReplicaLogs:
         """Returns when a leader's high watermark first passed records.
 
         Only a leader whose log can hold the record counts, and only from the record's invocation on: an earlier
-        log may have passed the same offset with another record.
+        log may have passed the same offset with another record. What a leader wrote before that is another record.
         """
         at = np.full(len(offsets), INF_NS, dtype=np.int64)
         perhaps = at.copy()
         epochs = np.full(len(offsets), -1, dtype=np.int64)
+        leader, wrote_ns = (-1, -1), np.full(len(offsets), INF_NS, dtype=np.int64)
         for term in self.terms:
+            if leader != (term.epoch, term.broker):
+                leader, wrote_ns = (term.epoch, term.broker), np.full(len(offsets), INF_NS)
+            wrote, write_ns = term.wrote(offsets)
+            wrote_ns = np.where(wrote, write_ns, wrote_ns)
             known = self._contents.by_term.get(term.epoch, [])
             rows = np.flatnonzero((at == INF_NS) & (low_epochs <= term.epoch))
             if term.cut_count >= len(known) or not len(rows):
@@ -680,6 +690,7 @@ class ReplicaLogs:
             )
             epoch, is_exact = content.at(records.offset)
             may_hold = ~_differs(records, OFFSET_MAX, epoch, is_exact)
+            may_hold &= (epoch != term.epoch) | (wrote_ns[rows] >= invoked_ns[rows])
             rows, is_exact = rows[may_hold], is_exact[may_hold]
             # A record of which nothing shows who wrote it need not be the one that is there.
             has = is_exact & (high_epochs[rows] < ANY_EPOCH)

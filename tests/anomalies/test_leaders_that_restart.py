@@ -465,3 +465,23 @@ def test_a_leader_epoch_that_wrote_two_records_at_an_offset_may_have_written_eit
     ]
     cuts = [power(19), power(49)][:faults]
     assert judgements_alone(calls, states, logs, cuts, "lost-acked-write") == judged_as
+
+
+@pytest.mark.parametrize(("name", "judgement"), [("power", EXCUSED), ("kill", FORBIDDEN)])
+def test_what_a_leader_had_at_an_offset_before_an_append_was_sent_is_another_record(
+    name: str, judgement: Judgement
+) -> None:
+    """Broker 1 loses ops 1 and 2, leads on, and writes a copy of op 2 at the offset of op 1, in the same epoch."""
+    logs = [
+        *LEADER_OF_TWO,
+        leads(11, 1, 3, hw=2, epoch=0),
+        leads(12, 1, 3, hw=3, epoch=0, cause="high-watermark"),
+        replica(20, 1, 3, hw=3, role="offline", cause="down"),
+        replica(26, 1, 1, hw=1, epoch=-1, cause="load"),
+        leads(31, 1, 1, hw=1, epoch=0, cause="role"),
+        leads(41, 1, 2, hw=1, epoch=0),
+        leads(42, 1, 2, hw=2, epoch=0, cause="high-watermark"),
+    ]
+    calls = [*FIRST_TWO, append(2, 2, at=10), *final_read(10, 0, 2)]
+    states, faults = [state(0, 1, [1], epoch=0)], [fault(19, name, ["b1"], healed=22)]
+    assert judgements_alone(calls, states, logs, faults, "duplicate") == {judgement: 1}

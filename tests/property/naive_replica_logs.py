@@ -452,13 +452,26 @@ class NaiveLogs:
             if reign.cut_count >= len(self.terms[reign.epoch]):
                 continue
             log = self.terms[reign.epoch][reign.cut_count]
-            if low <= reign.epoch and not differs(log(offset), low, high):
+            is_older = log(offset)[0] == reign.epoch and self._wrote_ns(reign, offset) < invoked_ns
+            if low <= reign.epoch and not is_older and not differs(log(offset), low, high):
                 times = [at_ns for at_ns, mark in _marks(reign) if mark > offset]
                 times = [at_ns for at_ns in times if at_ns >= invoked_ns]
                 perhaps_ns = min([perhaps_ns, *times[:1]])
                 if times and log(offset)[1] and high < ANY_EPOCH:
                     return perhaps_ns, times[0], reign.epoch
         return perhaps_ns, INF_NS, -1
+
+    def _wrote_ns(self, reign: Reign, offset: int) -> int:
+        """When the leader of a reign wrote at an offset, for the last time before it ended."""
+        times = [
+            at_ns
+            for each in self.reigns
+            if (each.epoch, each.broker) == (reign.epoch, reign.broker)
+            and each.cut_count <= reign.cut_count
+            for at_ns, begin, stop in each.writes
+            if begin <= offset < stop
+        ]
+        return max(times, default=INF_NS)
 
     def served(self, offset: int, from_ns: int, to_ns: int, by: int) -> tuple[int, int, int]:
         for reign in self._known_reigns:
