@@ -10,7 +10,6 @@ came to its place. In order of certainty:
   leader returns was true before the next leader epoch, even if it has not learned of that yet.
 """
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -492,11 +491,17 @@ class ClaimReader:
                     for column in (claims.offset, claims.from_ns, claims.by_ns, claims.epoch)
                 )
             )
-            # The log of a leader that is known has shown that already.
-            is_news = (written < ANY_EPOCH) & (claims.epoch[bare] < 0)
+            is_news = (written < ANY_EPOCH) & (high[bare] == ANY_EPOCH)
             low[bare] = np.where(is_news, written, low[bare])
             high[bare] = np.where(is_news, written, high[bare])
             passed_ns[bare], epoch[bare], is_passed[bare] = served_ns, served_by, served_by >= 0
+            # Perhaps a leader before that one had committed it.
+            moments = np.full(len(bare), -INF_NS)
+            first = logs.passed(claims.offset[bare], low[bare], high[bare], moments)
+            is_first = (low == high)[bare] & logs.wrote_once(low[bare], claims.offset[bare])
+            is_first &= first.at_ns < served_ns
+            rows = bare[is_first]
+            passed_ns[rows], epoch[rows] = first.at_ns[is_first], first.epoch[is_first]
             # If a replica may have responded whose log is not recorded, nothing shows when it got there.
             is_hidden = known.is_polled[bare] & (claims.epoch[bare] < 0)
             is_hidden &= logs.may_hide_reader(claims.from_ns[bare], claims.by_ns[bare])
@@ -549,18 +554,18 @@ class ClaimReader:
         for row, value in enumerate(values.tolist()):
             is_torn = low[row] < high[row] < ANY_EPOCH
             writers[value] = self._candidates(known, row) if is_torn else {int(high[row])}
-        wrote = self._elections.logs.wrote_at(np.array([offset]))
-        terms = Counter(epoch for epoch, is_there in wrote if is_there.any())
-        once = {epoch for epoch, count in terms.items() if count == 1}
+        epochs = np.array(sorted({e for each in writers.values() for e in each}), dtype=np.int64)
+        is_once = self._elections.logs.wrote_once(epochs, np.full(len(epochs), offset))
+        once = set(epochs[is_once].tolist())
         certain: set[int] = set()
         while (
-            more := {e for epochs in writers.values() if len(epochs) == 1 for e in epochs & once}
+            more := {e for each in writers.values() if len(each) == 1 for e in each & once}
             - certain
         ):
             certain |= more
-            for epochs in writers.values():
-                if len(epochs) > 1:
-                    epochs -= certain
+            for each in writers.values():
+                if len(each) > 1:
+                    each -= certain
         return writers
 
     def _candidates(self, known: _Known, row: int) -> set[int]:

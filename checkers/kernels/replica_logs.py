@@ -626,6 +626,14 @@ class ReplicaLogs:
         for term in self.terms:
             yield term.epoch, term.wrote(offsets)[0]
 
+    def wrote_once(self, epochs: I64, offsets: I64) -> Bools:
+        """Returns in which epochs the leader wrote one record at an offset, and no other after a restart."""
+        times = np.zeros(len(offsets), dtype=np.int64)
+        for epoch, is_there in self.wrote_at(offsets):
+            times += is_there & (epochs == epoch)
+        once: Bools = times == 1
+        return once
+
     def writers_of_one(self, offset: int, from_ns: int, to_ns: int) -> list[int]:
         """Returns every epoch in which a leader wrote a record at an offset in a span of time, ascending."""
         return [
@@ -716,7 +724,8 @@ class ReplicaLogs:
             offsets: Where.
             from_ns: Start of the span for each of them.
             to_ns: Its end.
-            by: The epoch of the leader that responded; -1 if it is not known. If it is, the span does not count.
+            by: The epoch of the leader that responded; -1 if it is not known. If it is, the span only shows
+                whether that was before the leader's own log was cut.
 
         Returns:
             The epoch that wrote the record (`ANY_EPOCH` if that is not known), when the leader's high watermark
@@ -732,11 +741,19 @@ class ReplicaLogs:
             report = np.searchsorted(term.high_watermark, offsets, side="right")
             at_ns = np.append(term.at_ns, INF_NS)[report]
             is_its_time = (at_ns <= to_ns) & (from_ns <= term.until_ns)
+            again_ns = self._cut_again_ns(term)
             is_its_own = (by == term.epoch) & (at_ns < INF_NS)
+            is_its_own &= (from_ns <= term.until_ns) | (again_ns == INF_NS)
             rows = np.flatnonzero((epochs < 0) & np.where(by < 0, is_its_time, is_its_own))
             if content is None or not len(rows):
                 continue
-            epoch, is_exact = content.at(offsets[rows])
+            # Unless it may have responded after that, it had what its own log had before.
+            own = self._contents.by_term[term.epoch][term.cut_count]
+            is_own = to_ns[rows] < again_ns
+            epoch, is_exact = (
+                np.where(is_own, *each)
+                for each in zip(own.at(offsets[rows]), content.at(offsets[rows]), strict=True)
+            )
             written[rows] = np.where(is_exact, epoch, ANY_EPOCH)
             passed[rows], epochs[rows] = at_ns[rows], term.epoch
         for row in np.flatnonzero((epochs < 0) & (by < 0)).tolist():
@@ -749,6 +766,18 @@ class ReplicaLogs:
             if shown:
                 epochs[row], passed[row], written[row] = min(shown)
         return written, passed, epochs
+
+    def _cut_again_ns(self, term: Term) -> int:
+        """Returns when the leader led on in its epoch with a shorter log; infinity if it did not."""
+        return min(
+            (
+                int(each.at_ns[0])
+                for each in self.terms
+                if (each.epoch, each.broker) == (term.epoch, term.broker)
+                and each.cut_count > term.cut_count
+            ),
+            default=INF_NS,
+        )
 
     def may_hide_reader(self, from_ns: I64, to_ns: I64) -> Bools:
         """Returns which reads a follower may have responded to whose log is not recorded, by the span of each."""

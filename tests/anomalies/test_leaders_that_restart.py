@@ -485,3 +485,60 @@ def test_what_a_leader_had_at_an_offset_before_an_append_was_sent_is_another_rec
     calls = [*FIRST_TWO, append(2, 2, at=10), *final_read(10, 0, 2)]
     states, faults = [state(0, 1, [1], epoch=0)], [fault(19, name, ["b1"], healed=22)]
     assert judgements_alone(calls, states, logs, faults, "duplicate") == {judgement: 1}
+
+
+@pytest.mark.parametrize("epoch", [-1, 2])
+@pytest.mark.parametrize(("isr", "judgement"), [([1], EXCUSED), ([1, 2], FORBIDDEN)])
+def test_what_a_log_end_shows_is_as_old_as_the_first_high_watermark_beyond_it(
+    isr: list[int], judgement: Judgement, epoch: int
+) -> None:
+    """Broker 1 commits op 1 in epoch 0, and loses it alone in epoch 2. Only a log end showed that it existed."""
+    logs = [
+        *LEADER_OF_TWO,
+        replica(1, 2, 0, cause="load"),
+        replica(2, 2, 1),
+        replica(3, 2, 2, hw=1),
+        leads(11, 1, 2, hw=2, epoch=2, cause="role"),
+        *restarts(1, hw=2),
+        leads(31, 1, 1, hw=1, epoch=2, cause="role"),
+        leads(41, 1, 2, hw=1, epoch=2),
+        leads(42, 1, 2, hw=2, epoch=2, cause="high-watermark"),
+    ]
+    logs = [*logs, replica(60, 2, 1, hw=1, epoch=2, cause="truncate"), replica(61, 2, 2, epoch=2)]
+    end = Call(op=8, kind="latest", process=8, inv=14, res=15, offset=2, epoch=epoch)
+    written = Call(op=1, kind="append", process=1, inv=2, res=None, outcome="info")
+    calls = [append(0, 0, at=1), written, end, append(2, 1, at=40), *final_read(10, 0, 2)]
+    states = [
+        state(0, 1, isr, epoch=0),
+        state(8, -1, [1], epoch=1),
+        state(10, 1, [1], epoch=2),
+    ]
+    assert judgements_alone(calls, states, logs, [power(19)], "late-insert") == {judgement: 1}
+
+
+@pytest.mark.parametrize("epoch", [-1, 0])
+@pytest.mark.parametrize(("at", "judgement"), [(45, FORBIDDEN), (14, EXCUSED)])
+def test_a_log_end_that_was_asked_for_after_a_restart_shows_what_the_leader_wrote_since(
+    at: int, judgement: Judgement, epoch: int
+) -> None:
+    """Broker 1 loses op 1 in a power cut, leads on, writes op 2 there, and loses it without a fault."""
+    logs = [
+        *LEADER_OF_TWO,
+        *restarts(1, hw=2),
+        leads(31, 1, 1, hw=1, epoch=0, cause="role"),
+        leads(41, 1, 2, hw=1, epoch=0),
+        leads(42, 1, 2, hw=2, epoch=0, cause="high-watermark"),
+        replica(50, 1, 2, hw=2, role="offline", cause="down"),
+        replica(56, 1, 1, hw=1, epoch=-1, cause="load"),
+        leads(61, 1, 1, hw=1, epoch=0, cause="role"),
+        leads(71, 1, 2, hw=1, epoch=0),
+        leads(72, 1, 2, hw=2, epoch=0, cause="high-watermark"),
+    ]
+    unknown = [
+        Call(op=op, kind="append", process=op, inv=at_ns, res=None, outcome="info")
+        for op, at_ns in ((1, 2), (2, 40))
+    ]
+    end = Call(op=8, kind="latest", process=8, inv=at, res=at + 1, offset=2, epoch=epoch)
+    calls = [append(0, 0, at=1), *unknown, end, append(3, 1, at=70), *final_read(10, 0, 3)]
+    states = [state(0, 1, [1], epoch=0)]
+    assert judgements_alone(calls, states, logs, [power(19)], "late-insert") == {judgement: 1}

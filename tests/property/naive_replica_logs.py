@@ -461,6 +461,18 @@ class NaiveLogs:
                     return perhaps_ns, times[0], reign.epoch
         return perhaps_ns, INF_NS, -1
 
+    def _cut_again_ns(self, reign: Reign) -> int:
+        """When the leader led on with a shorter log."""
+        return min(
+            (
+                each.moments[0].row["at_ns"]
+                for each in self.reigns
+                if (each.epoch, each.broker) == (reign.epoch, reign.broker)
+                and each.cut_count > reign.cut_count
+            ),
+            default=INF_NS,
+        )
+
     def _wrote_ns(self, reign: Reign, offset: int) -> int:
         """When the leader of a reign wrote at an offset, for the last time before it ended."""
         times = [
@@ -477,8 +489,11 @@ class NaiveLogs:
         for reign in self._known_reigns:
             times = [at_ns for at_ns, mark in _marks(reign) if mark > offset]
             is_its_time = bool(times) and times[0] <= to_ns and from_ns <= reign.until_ns
-            if times and (is_its_time if by < 0 else by == reign.epoch):
-                epoch, is_exact = self.leaders[reign.epoch](offset)
+            again_ns = self._cut_again_ns(reign)
+            is_its_own = by == reign.epoch and (from_ns <= reign.until_ns or again_ns == INF_NS)
+            if times and (is_its_time if by < 0 else is_its_own):
+                own = self.terms[reign.epoch][reign.cut_count]
+                epoch, is_exact = (own if to_ns < again_ns else self.leaders[reign.epoch])(offset)
                 return epoch if is_exact else ANY_EPOCH, times[0], reign.epoch
         shown = [
             found for b in self.replicas for found in self._of_follower(b, offset, from_ns, to_ns)
