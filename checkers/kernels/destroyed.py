@@ -104,6 +104,8 @@ class Destroyed:
             led: As above, this leader's own election included.
             led_ns: When it led on.
         """
+        if self._is_missing_before[index + 1]:
+            return self.perhaps(leader, led_ns)
         return self._alone(leader, index + 1, led, led_ns, led_ns)
 
     def perhaps(self, broker: int, by_ns: int) -> tuple[Alone, ...]:

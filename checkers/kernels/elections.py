@@ -276,6 +276,8 @@ class Elections:
         cuts = {(cut.at_ns, cut.broker): cut for cut in self.logs.self_cuts if cut.has_restarted}
         # If logs were looked at now and then, a leader may have lost more than was seen when it led on.
         led_on = self.logs.led_on if self.logs.has_all_changes else [*cuts]
+        # Without complete logs a leader may have led on with less after each fault that hit it.
+        hits_ns = _no_hits if self.logs.has_all_changes else destroyed.hits_ns
         led: dict[int, Led] = {}
         leader, reign_ends_ns = -1, INF_NS
         with_more: set[int] = set()
@@ -299,10 +301,11 @@ class Elections:
                     led[leader] = Led(earliest_ns=election.earliest_ns, at_ns=election.at_ns)
                     if led_ns is not None and self.logs.has_all_changes:
                         led[leader] = Led(earliest_ns=led_ns, at_ns=led_ns)
-            span = [each for each in led_on if row["at_ns"] <= each[0] < until_ns]
-            for at_ns, broker in span:
+            is_late = not index and gaps.is_missing_before[0]
+            since_ns = -INF_NS if is_late else row["at_ns"]
+            for at_ns, broker in (each for each in led_on if since_ns <= each[0] < until_ns):
                 cut = cuts.get((at_ns, broker))
-                if is_missing:
+                if is_missing or at_ns < row["at_ns"]:
                     alone = destroyed.perhaps(broker, at_ns)
                 else:
                     alone = destroyed.within(index, leader, led, at_ns) if leader == broker else ()
@@ -312,33 +315,19 @@ class Elections:
                 if leader == broker and self.logs.has_all_changes:
                     led[leader] = Led(earliest_ns=at_ns, at_ns=at_ns)
             with_more &= {*row["isr"]}
-            self._possible_cuts += [
-                replace(cut, at_ns=min(cut.at_ns, reign_ends_ns))
-                for cut in self._cut_by_faults(destroyed, row, index, leader, led)
-                if row["at_ns"] <= cut.earliest_ns < until_ns
-            ]
+            for hit in hits_ns(leader):
+                if row["at_ns"] <= hit[0] < until_ns:
+                    alone = destroyed.within(index, leader, led, hit[0])
+                    possible = _cut_by(hit, leader, row["leader_epoch"], alone)
+                    at_ns = min(possible.at_ns, reign_ends_ns)
+                    self._possible_cuts.append(replace(possible, at_ns=at_ns))
+        self._possible_cuts += [
+            _cut_by(hit, broker, epoch, destroyed.perhaps(broker, hit[0]))
+            for broker, epoch, from_ns, until_ns in _leaders_of_gaps(rows, gaps)
+            for hit in hits_ns(broker)
+            if from_ns <= hit[0] < until_ns
+        ]
         return marked
-
-    def _cut_by_faults(
-        self,
-        destroyed: Destroyed,
-        row: dict[str, Any],
-        index: int,
-        leader: int,
-        led: dict[int, Led],
-    ) -> Iterator[Election]:
-        """Yields what a leader may have lost by restarts that follow faults, if its log does not show that."""
-        for begin_ns, over_ns in [] if self.logs.has_all_changes else destroyed.hits_ns(leader):
-            yield Election(
-                at_ns=over_ns,
-                after_ns=begin_ns,
-                leader=leader,
-                leader_epoch=row["leader_epoch"] + 1,
-                is_flagged=False,
-                alone=destroyed.within(index, leader, led, begin_ns),
-                cut_to=0,
-                is_possible=True,
-            )
 
     def _settled_end_offset(self, rows: Sequence[dict[str, Any]], leader: int) -> int | None:
         if not self.logs:
@@ -671,6 +660,46 @@ def _perhaps(rows: I64, outcome: I8, event: Election, lost: Claims) -> Concerned
         may_have=nothing,
         read_ns=np.full(len(rows), _committed_ns(event, lost)),
     )
+
+
+def _no_hits(_: int) -> list[tuple[int, int]]:
+    return []
+
+
+def _cut_by(hit: tuple[int, int], leader: int, epoch: int, alone: tuple[Alone, ...]) -> Election:
+    """Returns what a leader may have lost by a restart that followed a fault, if its log does not show that.
+
+    Args:
+        hit: When the fault began, and when it was over.
+        leader: The leader.
+        epoch: Its leader epoch.
+        alone: What the fault may have destroyed.
+    """
+    begin_ns, over_ns = hit
+    return Election(
+        at_ns=over_ns,
+        after_ns=begin_ns,
+        leader=leader,
+        leader_epoch=epoch + 1,
+        is_flagged=False,
+        alone=alone,
+        cut_to=0,
+        is_possible=True,
+    )
+
+
+def _leaders_of_gaps(
+    rows: Sequence[dict[str, Any]], gaps: MetadataGaps
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yields who may have led where states are missing, in the last epoch there, and from when until when."""
+    for index, row in enumerate(rows):
+        if gaps.is_missing_before[index] and row["leader"] >= 0:
+            from_ns = rows[index - 1]["at_ns"] if index else -INF_NS
+            yield row["leader"], row["leader_epoch"], from_ns, row["at_ns"]
+    gap = gaps.before(len(rows))
+    if gap is not None and gap.last_epoch < ANY_EPOCH:
+        for broker in rows[-1]["replicas"]:
+            yield broker, gap.last_epoch, rows[-1]["at_ns"], INF_NS
 
 
 def _elected(rows: Sequence[dict[str, Any]]) -> list[int]:

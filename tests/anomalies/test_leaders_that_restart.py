@@ -1,5 +1,6 @@
 """Leaders that restart and lead on without another election, as before Kafka 4.0 (KAFKA-18106)."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.anomalies.runs_with_elections import (
     FIRST_TWO,
     FORBIDDEN,
     LEADER_OF_TWO,
+    UNDECIDED,
     judged,
     judgements,
 )
@@ -542,3 +544,36 @@ def test_a_log_end_that_was_asked_for_after_a_restart_shows_what_the_leader_wrot
     calls = [append(0, 0, at=1), *unknown, end, append(3, 1, at=70), *final_read(10, 0, 3)]
     states = [state(0, 1, [1], epoch=0)]
     assert judgements_alone(calls, states, logs, [power(19)], "late-insert") == {judgement: 1}
+
+
+@pytest.mark.parametrize(
+    ("states", "epoch"),
+    [
+        ([state(50, 1, [1, 2], epoch=1)], 1),
+        ([state(0, 1, [1, 2], epoch=0), state(50, 1, [1, 2], epoch=0, partition_epoch=2)], 0),
+        ([state(0, 2, [1, 2], epoch=0)], 2),
+    ],
+    ids=["first", "between", "last"],
+)
+@pytest.mark.parametrize(("name", "judgement"), [("power", UNDECIDED), ("kill", FORBIDDEN)])
+def test_a_leader_may_have_led_on_where_states_are_missing(
+    states: list[Row], epoch: int, name: str, judgement: Judgement
+) -> None:
+    """Broker 1 leads when its power is cut, and it may have been the only member of the ISR then."""
+    calls = [*(replace(call, epoch=epoch) for call in FIRST_TWO), *final_read(10, 0)]
+    faults = [fault(19, name, ["b1"], healed=22)]
+    assert judgements_alone(calls, states, [], faults, "lost-acked-write") == {judgement: 1}
+
+
+@pytest.mark.parametrize(("name", "judgement"), [("power", UNDECIDED), ("kill", FORBIDDEN)])
+def test_a_leader_that_was_seen_with_less_before_the_first_state_may_have_lost_it_by_a_fault(
+    name: str, judgement: Judgement
+) -> None:
+    logs = [
+        leads(4, 1, 2, hw=2, epoch=1, cause="observed"),
+        *restarts(1, hw=2),
+        leads(31, 1, 1, hw=1, epoch=1, cause="role"),
+    ]
+    calls = [*(replace(call, epoch=1) for call in FIRST_TWO), *final_read(10, 0)]
+    states, faults = [state(50, 1, [1], epoch=1)], [fault(19, name, ["b1"], healed=22)]
+    assert judgements_alone(calls, states, logs, faults, "lost-acked-write") == {judgement: 1}
