@@ -226,6 +226,9 @@ class Elections:
                 elr_on=elr_on,
                 unclean_election_enabled=unclean_election_enabled,
             ).objections(clock_error_ns)
+        self._state_ns = np.array([row["at_ns"] for row in rows], dtype=np.int64)
+        epochs = np.array([row["leader_epoch"] for row in rows], dtype=np.int64)
+        self._state_epochs = np.maximum.accumulate(epochs)
         self._hides_creation = gaps.hides_creation
         self.elections: list[Election] = []
         is_election = {*begins}
@@ -539,14 +542,31 @@ class Elections:
         """Returns what an election means for records if it lost them."""
         outcome = EXCUSED if event.excuses else UNDECIDED if event.may_excuse else UNEXCUSED
         outcomes = np.full(len(lost.offset), outcome, dtype=np.int8)
-        for alone in event.alone:
-            outcomes = np.maximum(outcomes, fate_alone(lost, alone))
+        if event.alone:
+            outcomes = np.maximum(outcomes, self._fate_alone(event, lost))
         if not self.logs.has_all_changes and event.may_lack_records:
             # Perhaps the leader that was deposed wrote the record later, or a follower showed it later.
             is_late = lost.from_ns > _committed_ns(event, lost)
             is_late &= (lost.high_epoch == ANY_EPOCH) & ~is_certain
             outcomes = np.where(is_late, np.minimum(outcomes, UNDECIDED), outcomes)
         return outcomes.astype(np.int8)
+
+    def _fate_alone(self, event: Election, lost: Claims) -> I8:
+        """Returns what an event means for records by what faults had destroyed before it."""
+        found: I8 = np.maximum.reduce([fate_alone(lost, alone) for alone in event.alone])
+        # What a deposed leader establishes counts as older than the election after its epoch.
+        later = np.searchsorted(self._state_epochs, lost.epoch, side="right")
+        last_ns = np.append(self._state_ns, INF_NS)[later] - 1
+        ends = np.where(lost.epoch >= 0, last_ns, INF_NS)
+        is_late = lost.from_ns > ends
+        if not is_late.any():
+            return found
+        from_ns, by_ns = (np.where(is_late, ends, each) for each in (lost.from_ns, lost.by_ns))
+        older = replace(lost, from_ns=from_ns, by_ns=by_ns)
+        other = np.maximum.reduce([fate_alone(older, alone) for alone in event.alone])
+        # Who had to have it, and whether a fault was after it, may depend on either moment.
+        fate: I8 = np.where(found == other, found, UNDECIDED).astype(np.int8)
+        return fate
 
     def _may_be_deposed(self, event: Election) -> bool:
         """Whether a leader may establish records after an election without knowing of it."""

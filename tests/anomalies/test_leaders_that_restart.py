@@ -577,3 +577,35 @@ def test_a_leader_that_was_seen_with_less_before_the_first_state_may_have_lost_i
     calls = [*(replace(call, epoch=1) for call in FIRST_TWO), *final_read(10, 0)]
     states, faults = [state(50, 1, [1], epoch=1)], [fault(19, name, ["b1"], healed=22)]
     assert judgements_alone(calls, states, logs, faults, "lost-acked-write") == {judgement: 1}
+
+
+@pytest.mark.parametrize(
+    ("raised_to", "name", "judgement"),
+    [(1, "power", EXCUSED), (2, "power", UNDECIDED), (2, "kill", FORBIDDEN)],
+)
+def test_what_a_deposed_leader_commits_is_older_than_a_change_of_min_isr_after_its_epoch(
+    raised_to: int, name: str, judgement: Judgement
+) -> None:
+    """Broker 1 does not hear that it is deposed at 10. It commits op 1, is elected with it, and loses it."""
+    states = [
+        state(0, 1, [1], epoch=0, min_isr=1),
+        state(8, -1, [1], epoch=1, min_isr=1),
+        state(9, -1, [1], epoch=1, min_isr=raised_to),
+        state(10, 2, [2], epoch=2, flagged=True, min_isr=raised_to),
+        state(45, -1, [2], epoch=3, min_isr=raised_to),
+        state(50, 1, [1], epoch=4, flagged=True, min_isr=raised_to),
+    ]
+    logs = [
+        leads(1, 1, 1, hw=1, epoch=0),
+        replica(2, 2, 0, cause="load"),
+        leads(11, 2, 0, epoch=2, cause="role"),
+        leads(31, 1, 2, hw=1, epoch=0),
+        leads(32, 1, 2, hw=2, epoch=0, cause="high-watermark"),
+        leads(51, 1, 2, hw=2, epoch=4, cause="role"),
+        replica(60, 1, 2, hw=2, epoch=4, role="offline", cause="down"),
+        replica(66, 1, 1, hw=1, epoch=4, cause="load"),
+        leads(71, 1, 1, hw=1, epoch=4, cause="role"),
+    ]
+    calls = [append(0, 0, at=1), replace(append(1, 1, at=30), res=40), *final_read(10, 0)]
+    verdict = judged(calls, states, replicas=logs, faults=[fault(59, name, ["b1"], healed=63)])
+    assert judgements(verdict, "lost-acked-write") == {judgement: 1}
