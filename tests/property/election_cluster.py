@@ -45,6 +45,7 @@ class Replica:
     epoch: int = 0
     leads: bool = False
     isr: tuple[int, ...] = ()
+    min_isr: int = 1
     known_ends: dict[int, int] = field(default_factory=dict)
 
 
@@ -90,6 +91,9 @@ class Pending:
 OTHERS_SHARE = 0.3
 """In this share of the steps something happens that plain runs do not have."""
 
+SETTINGS_SHARE = 0.05
+"""In this share of the steps min ISR is raised or lowered."""
+
 RESTARTS_SHARE = 0.15
 """In this share of the steps a process ends or starts, or the controller notices that one has ended."""
 
@@ -132,6 +136,7 @@ class Cluster:
         others: random.Random | None = None,
         mishaps: random.Random | None = None,
         restarts: random.Random | None = None,
+        settings: random.Random | None = None,
     ) -> None:
         self.rng = rng
         self.choices = choices
@@ -148,6 +153,8 @@ class Cluster:
         two elections at once, and which leaders fail before they report what they wrote; None if none does."""
         self.restarts = restarts
         """Decides which processes end and start again while the controller may not know it; None if none does."""
+        self.settings = settings
+        """Decides when min ISR is raised or lowered; None if it stays as it is."""
         self.down: set[int] = set()
         self.destroyers: dict[int, dict[str, Any]] = {}
         """The power cut by which each broker is down."""
@@ -175,6 +182,8 @@ class Cluster:
         """The (offset, record) that reads and acknowledgements show."""
         self.spread: dict[tuple[int, Record], set[int]] = {}
         """Which brokers were in the ISR since each (offset, record) was established."""
+        self.alone: set[tuple[int, Record]] = set()
+        """The (offset, record) that were established when min ISR was 1."""
         self.hit: dict[tuple[int, Record], set[int]] = {}
         """Which brokers a power cut hit since then, and since they joined the ISR or were elected with it."""
         self.events: list[Event] = []
@@ -284,6 +293,7 @@ class Cluster:
     def begin_to_lead(self, b: int) -> None:
         r = self.replicas[b]
         r.epoch, r.leads, r.isr, r.known_ends = self.epoch, True, self.isr, {}
+        r.min_isr = self.min_isr
         self.drop_pending(b)
         self.tick()
         self.note(b, "role")
@@ -329,10 +339,10 @@ class Cluster:
         One broker may commit alone then. What an elected broker has now, no power cut destroyed before. A flagged
         election explains by itself what it lacks.
         """
-        if self.min_isr > 1:
-            return frozenset()
         found = frozenset(
-            pair for pair, brokers in self.spread.items() if {b, *brokers} <= self.hit[pair]
+            pair
+            for pair, brokers in self.spread.items()
+            if pair in self.alone and {b, *brokers} <= self.hit[pair]
         )
         for pair, brokers in self.hit.items():
             if holds(self.replicas[b].log, *pair):
@@ -385,6 +395,18 @@ class Cluster:
             r.epoch = self.epoch
             self.note(self.leader, "role")
             self.tick()
+
+    def change_min_isr(self) -> None:
+        """Lets an administrator raise or lower min ISR; the leader hears of it at once."""
+        if self.settings is None or self.settings.random() >= SETTINGS_SHARE:
+            return
+        self.tick()
+        self.min_isr = 3 - self.min_isr
+        self.commit_state()
+        if self.leads_now:
+            self.replicas[self.leader].min_isr = self.min_isr
+            self.tick()
+            self.advance(self.leader)
 
     # --- the brokers ---
 
@@ -440,7 +462,7 @@ class Cluster:
     def advance(self, b: int) -> None:
         """Moves a leader's high watermark and acknowledges what it passes."""
         r = self.replicas[b]
-        if not r.leads or len(r.isr) < self.min_isr:
+        if not r.leads or len(r.isr) < r.min_isr:
             return
         end = min([len(r.log), *(r.known_ends.get(o, 0) for o in r.isr if o != b)])
         if end > r.high_watermark:
@@ -448,6 +470,8 @@ class Cluster:
                 pair = (offset, r.log[offset])
                 self.established.setdefault(pair, (r.epoch, len(self.events)))
                 self.spread.setdefault(pair, {*self.isr, *r.isr})
+                if pair not in self.hit and r.min_isr == 1:
+                    self.alone.add(pair)
                 self.hit.setdefault(pair, {*self.destroyers})
             r.high_watermark = end
             self.note(b, "high-watermark")
@@ -815,6 +839,7 @@ class Cluster:
         self.send_again()
         self.ask_or_be_refused()
         self.end_or_start()
+        self.change_min_isr()
         kind = self.rng.random()
         leaders = [b for b in BROKERS if self.replicas[b].leads]
         if kind < 0.32 and leaders:

@@ -7,7 +7,8 @@ but nothing else may be said. With `--copies [SHARE]` producers are idempotent a
 several leaders may have written one record. With `--mishaps` what seldom happens does. With `--others` clients
 also ask for log ends, are refused, and read the end in several polls. With `--restarts` processes end and start
 again while the controller does not know it: a leader leads on in its epoch, perhaps without the end of its log, a
-replica is elected that is down, or it ends before it hears of that.
+replica is elected that is down, or it ends before it hears of that. With `--settings` min ISR is raised and
+lowered.
 
 The brokers follow Kafka's rules for leaders, followers and high watermarks, except that some runs break them: they
 elect a replica outside of the ISR without a flag, cut a leader's log before it is elected again, or elect with a
@@ -227,6 +228,7 @@ class Conditions:
         others: Whether clients also ask for log ends, are refused, and read the end in several polls.
         restarts: Whether leaders restart within their epoch, replicas are elected that are down, and others end
             before they hear of their election.
+        settings: Whether min ISR is raised and lowered, without eligible leader replicas.
     """
 
     gaps: bool = False
@@ -235,6 +237,7 @@ class Conditions:
     mishaps: bool = False
     others: bool = False
     restarts: bool = False
+    settings: bool = False
 
     @property
     def copies(self) -> bool:
@@ -277,7 +280,9 @@ def random_run(
         random.Random(f"others/{seed}") if conditions.others else None,
         mishaps if conditions.mishaps and mishaps.random() < MISHAPS_SHARE else None,
         random.Random(f"restarts/{seed}") if conditions.restarts else None,
+        random.Random(f"settings/{seed}") if conditions.settings and not choices.elr_on else None,
     )
+    min_isr = cluster.min_isr
     for _ in range(rng.choice((15, 30, 60, 120))):
         cluster.step()
     cluster.finish()
@@ -303,7 +308,7 @@ def random_run(
     )
     context = RunContext(
         elr_on=choices.elr_on,
-        min_isr=cluster.min_isr,
+        min_isr=min_isr,
         unclean_election_enabled=not choices.elr_on,
         acked_during_faults_min=0,
         enabled_faults=(),
@@ -412,6 +417,7 @@ def main() -> int:
     )
     parser.add_argument("--others", action="store_true", help="ask for log ends, refuse appends")
     parser.add_argument("--restarts", action="store_true", help="let processes end and start again")
+    parser.add_argument("--settings", action="store_true", help="let min ISR change")
     arguments = parser.parse_args()
     conditions = Conditions(
         gaps=arguments.gaps,
@@ -420,6 +426,7 @@ def main() -> int:
         mishaps=arguments.mishaps,
         others=arguments.others,
         restarts=arguments.restarts,
+        settings=arguments.settings,
     )
     if arguments.seed is not None:
         show(arguments.seed, conditions)

@@ -37,6 +37,7 @@ GAPS, SKEW, COPIES = (
 MANY = Conditions(copies_share=MANY_COPIES)
 MISHAPS = Conditions(mishaps=True)
 RESTARTS = Conditions(restarts=True)
+SETTINGS = Conditions(restarts=True, settings=True)
 
 
 def _assert_needed(
@@ -81,6 +82,31 @@ def test_no_loss_is_judged_wrong_whatever_mishaps_there_are(part: int) -> None:
 @pytest.mark.parametrize("part", range(2))
 def test_no_loss_is_judged_wrong_if_processes_end_and_start_again(part: int) -> None:
     assert list(wrong_verdicts(part * RUNS // 4, RUNS // 4, RESTARTS)) == []
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_no_loss_is_judged_wrong_if_min_isr_is_changed(part: int) -> None:
+    assert list(wrong_verdicts(part * RUNS // 4, RUNS // 4, SETTINGS)) == []
+
+
+@pytest.mark.parametrize(
+    ("conditions", "seed"),
+    [
+        # Min ISR was changed between a flagged election and what was established before it.
+        (SETTINGS, 3_200_101),
+        # One leader epoch wrote two records at an offset.
+        (SETTINGS, 3_200_373),
+        (replace(SETTINGS, mishaps=True, copies_share=SOME_COPIES, others=True), 3_300_349),
+        # A log end shows what an older leader had committed.
+        (replace(SETTINGS, mishaps=True, copies_share=SOME_COPIES, others=True), 3_300_542),
+        # A leader leads on where states are missing.
+        (replace(RESTARTS, copies_share=MANY_COPIES, gaps=True), 3_700_235),
+        # A deposed leader has not heard of a larger min ISR.
+        (replace(SETTINGS, others=True), 3_800_517),
+    ],
+)
+def test_what_single_runs_showed_to_be_wrong_is_right(conditions: Conditions, seed: int) -> None:
+    assert list(wrong_verdicts(seed, 1, conditions)) == []
 
 
 def test_what_a_leader_writes_after_a_restart_need_not_be_above_what_it_had_when_it_was_elected() -> (
