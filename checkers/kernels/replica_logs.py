@@ -674,7 +674,8 @@ class ReplicaLogs:
         """Returns when a leader's high watermark first passed records.
 
         Only a leader whose log can hold the record counts, and only from the record's invocation on: an earlier
-        log may have passed the same offset with another record. What a leader wrote before that is another record.
+        log may have passed the same offset with another record. What a leader wrote before that is another record
+        if it led on with less and wrote there again.
         """
         at = np.full(len(offsets), INF_NS, dtype=np.int64)
         perhaps = at.copy()
@@ -698,7 +699,8 @@ class ReplicaLogs:
             )
             epoch, is_exact = content.at(records.offset)
             may_hold = ~_differs(records, OFFSET_MAX, epoch, is_exact)
-            may_hold &= (epoch != term.epoch) | (wrote_ns[rows] >= invoked_ns[rows])
+            is_older = (epoch == term.epoch) & (wrote_ns[rows] < invoked_ns[rows])
+            may_hold &= ~is_older | self.wrote_once(np.full(len(rows), term.epoch), offsets[rows])
             rows, is_exact = rows[may_hold], is_exact[may_hold]
             # A record of which nothing shows who wrote it need not be the one that is there.
             has = is_exact & (high_epochs[rows] < ANY_EPOCH)

@@ -453,6 +453,7 @@ class NaiveLogs:
                 continue
             log = self.terms[reign.epoch][reign.cut_count]
             is_older = log(offset)[0] == reign.epoch and self._wrote_ns(reign, offset) < invoked_ns
+            is_older = is_older and self._writes_at(reign.epoch, offset) > 1
             if low <= reign.epoch and not is_older and not differs(log(offset), low, high):
                 times = [at_ns for at_ns, mark in _marks(reign) if mark > offset]
                 times = [at_ns for at_ns in times if at_ns >= invoked_ns]
@@ -471,6 +472,14 @@ class NaiveLogs:
                 and each.cut_count > reign.cut_count
             ),
             default=INF_NS,
+        )
+
+    def _writes_at(self, epoch: int, offset: int) -> int:
+        """In how many reigns of an epoch its leader wrote at an offset."""
+        return sum(
+            any(begin <= offset < stop for _, begin, stop in each.writes)
+            for each in self.reigns
+            if each.epoch == epoch
         )
 
     def _wrote_ns(self, reign: Reign, offset: int) -> int:
