@@ -267,8 +267,10 @@ class ReplicaLogs:
         if rows is None or not self._reports[elected.broker].cover(elected):
             return False
         if elected.is_first:
-            # Its log was empty. If more than one record is established, there were changes before its first row.
-            return bool(rows.high_watermark[0] <= 1)
+            # Its log was empty. If there is something in it that the first row does not add, or if more than one
+            # record is established, there were changes before that row.
+            is_begun = rows.end[0] > 0 and rows.kind[0] == OTHER
+            return bool(rows.high_watermark[0] <= 1) and not is_begun
         return rows.until(elected.at_ns) > 0
 
     @cached_property

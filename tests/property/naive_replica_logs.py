@@ -91,7 +91,9 @@ def is_known(led: Led, rows: list[Row]) -> bool:
         if row["broker"] != led.broker:
             continue
         if led.is_first:
-            return bool(row["high_watermark"] < 2)
+            has_added = row["cause"] in ("append", "replicate")
+            is_begun = row["log_end_offset"] > 0 and not has_added
+            return bool(row["high_watermark"] < 2) and not is_begun
         return bool(row["at_ns"] <= led.at_ns)
     return False
 

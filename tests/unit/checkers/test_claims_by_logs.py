@@ -216,7 +216,7 @@ def test_a_leader_whose_log_was_copied_before_its_source_reported_it_bounds_no_e
     calls = [append(0, 0, at=1), asked]
     logs = [
         replica(5, 2, 1, cause="replicate"),
-        leads(6, 1, 1, hw=0, epoch=0, cause="role"),
+        leads(6, 1, 1, hw=0, epoch=0),
         leads(51, 2, 1, hw=1, epoch=1, cause="role"),
         leads(70, 2, 2, hw=1, epoch=1),
     ]

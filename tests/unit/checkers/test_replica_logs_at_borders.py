@@ -113,6 +113,8 @@ APPENDED = leads(3, 1, 1, epoch=0)
         ([replica(11, 2, 1, hw=0), replica(12, 2, 1, hw=2)], elected(2, 10, is_first=True), True),
         ([replica(11, 2, 1, hw=1), replica(12, 2, 1, hw=2)], elected(2, 10, is_first=True), True),
         ([replica(11, 2, 2, hw=2), replica(12, 2, 2, hw=1)], elected(2, 10, is_first=True), False),
+        ([replica(11, 2, 0, cause="load"), replica(12, 2, 1)], elected(2, 10, is_first=True), True),
+        ([replica(11, 2, 1, hw=0, cause="load")], elected(2, 10, is_first=True), False),
     ],
 )
 def test_the_log_of_every_elected_replica_must_be_recorded_when_it_was_elected(
