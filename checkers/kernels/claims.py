@@ -38,6 +38,9 @@ from checkers.kernels.replaced import may_be_replaced_ns
 from checkers.kernels.words import APPEND, OK, POLL, numbers, operation_words
 from harness.history.op import FETCHED_AHEAD
 
+Write = tuple[int, int]
+"""The epoch of a leader that wrote at an offset, and when."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shown:
@@ -151,7 +154,7 @@ class ClaimReader:
         self._operations = operations
         self._records_read = records_read
         self._elections = elections
-        self._writers: dict[int, dict[int, set[int]]] = {}
+        self._writers: dict[int, dict[int, set[Write]]] = {}
 
     @cached_property
     def _calls(self) -> _Calls:
@@ -477,9 +480,16 @@ class ClaimReader:
         if not logs.has_all_changes:
             # A high watermark is seen late, and what was at the offset then need not be this record.
             return replace(claims, low_epoch=low, high_epoch=high)
-        for row in np.flatnonzero((low < high) & (high < ANY_EPOCH)).tolist():
-            low[row], high[row] = self._untorn(known, row)
-        passed = logs.passed(claims.offset, low, high, claims.from_ns)
+        sent_ns, written_ns = claims.from_ns.copy(), known.written_ns.copy()
+        is_open = (low < high) | (known.is_written & logs.wrote_again(high, claims.offset))
+        for row in np.flatnonzero(is_open & (high < ANY_EPOCH)).tolist():
+            writes = self._writes(known, row, low, high)
+            if writes:
+                low[row], high[row] = min(writes)[0], max(writes)[0]
+                times = [at_ns for _, at_ns in writes]
+                sent_ns[row] = max(sent_ns[row], min(times))
+                written_ns[row] = min(written_ns[row], max(times))
+        passed = logs.passed(claims.offset, low, high, sent_ns, written_ns, known.seen_ns)
         passed_ns, epoch = passed.at_ns, passed.epoch
         is_passed = known.is_written & (passed_ns <= known.seen_ns)
         # What is shown without a record was written by some append: the leader that responded had it.
@@ -532,34 +542,32 @@ class ClaimReader:
         use = (known.is_written | (shown >= 0)) & (claims.high_epoch == ANY_EPOCH) & (high >= 0)
         return np.where(use, low, claims.low_epoch), np.where(use, high, claims.high_epoch)
 
-    def _untorn(self, known: _Known, row: int) -> tuple[int, int]:
-        """Returns between which epochs a record was written that several leaders may have written."""
+    def _writes(self, known: _Known, row: int, low: I64, high: I64) -> set[Write]:
+        """Returns the writes that may have written a record, without those that wrote another value there.
+
+        It is empty if nothing shows them.
+        """
         offset, value = int(known.claims.offset[row]), int(known.value[row])
         if offset not in self._writers:
             self._writers[offset] = self._writers_at(offset)
-        epochs = self._writers[offset].get(value)
-        if not epochs:
-            return int(known.claims.low_epoch[row]), int(known.claims.high_epoch[row])
-        return min(epochs), max(epochs)
+        others = (each for other, each in self._writers[offset].items() if other != value)
+        certain = {write for each in others if len(each) == 1 for write in each}
+        left = self._candidates(known, row, low, high) - certain
+        # Where nothing is left, what clients saw contradicts itself.
+        return left or self._writers[offset].get(value, set())
 
-    def _writers_at(self, offset: int) -> dict[int, set[int]]:
-        """Returns in which epochs the values of an offset can have been written.
-
-        No two were written in the same one, unless its leader led on with a shorter log.
-        """
+    def _writers_at(self, offset: int) -> dict[int, set[Write]]:
+        """Returns which writes can have written the values of an offset: no two of them the same one."""
         values = self._values_at(offset)
         known = self._known(values, np.full(len(values), offset), values)
         low, high = self._epochs(known)
-        writers = {}
-        for row, value in enumerate(values.tolist()):
-            is_torn = low[row] < high[row] < ANY_EPOCH
-            writers[value] = self._candidates(known, row) if is_torn else {int(high[row])}
-        epochs = np.array(sorted({e for each in writers.values() for e in each}), dtype=np.int64)
-        is_once = self._elections.logs.wrote_once(epochs, np.full(len(epochs), offset))
-        once = set(epochs[is_once].tolist())
-        certain: set[int] = set()
+        writers = {
+            value: self._candidates(known, row, low, high)
+            for row, value in enumerate(values.tolist())
+        }
+        certain: set[Write] = set()
         while (
-            more := {e for each in writers.values() if len(each) == 1 for e in each & once}
+            more := {write for each in writers.values() if len(each) == 1 for write in each}
             - certain
         ):
             certain |= more
@@ -568,25 +576,27 @@ class ClaimReader:
                     each -= certain
         return writers
 
-    def _candidates(self, known: _Known, row: int) -> set[int]:
-        """Returns the epochs of leaders that wrote a record's offset while it was open.
+    def _candidates(self, known: _Known, row: int, low: I64, high: I64) -> set[Write]:
+        """Returns the writes at a record's offset in its epochs, while it was open if there are such.
 
-        If the record was certainly established, those count of whom a leader may have established what they wrote
+        If the record was certainly established, those count of which a leader may have established what they wrote
         there.
         """
         logs, claims = self._elections.logs, known.claims
-        epochs = np.array(
-            logs.writers_of_one(
-                int(claims.offset[row]), int(claims.from_ns[row]), int(known.written_ns[row])
-            ),
-            dtype=np.int64,
-        )
-        if known.is_only_written[row]:
-            return set(epochs.tolist())
-        offsets = np.full(len(epochs), claims.offset[row])
-        passed = logs.passed(offsets, epochs, epochs, np.full(len(epochs), claims.from_ns[row]))
-        established = epochs[passed.perhaps_ns <= known.seen_ns[row]]
-        return set((established if len(established) else epochs).tolist())
+        from_ns, to_ns = int(claims.from_ns[row]), int(known.written_ns[row])
+        writes = [
+            write
+            for write in logs.writes_at(int(claims.offset[row]))
+            if low[row] <= write[0] <= high[row]
+        ]
+        writes = [write for write in writes if from_ns <= write[1] <= to_ns] or writes
+        if known.is_only_written[row] or len(writes) < 2:
+            return set(writes)
+        epochs, at_ns = np.array(writes, dtype=np.int64).T
+        offsets = np.full(len(writes), claims.offset[row])
+        passed = logs.passed(offsets, epochs, epochs, np.maximum(at_ns, from_ns))
+        established = np.flatnonzero(passed.perhaps_ns <= known.seen_ns[row]).tolist()
+        return {writes[at] for at in established} or set(writes)
 
     def _values_at(self, offset: int) -> I64:
         """Returns the values that acknowledgements and reads show at an offset."""

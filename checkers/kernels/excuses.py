@@ -183,7 +183,8 @@ class Excuses:
             moments = np.full(len(places), invoked_ns)
             highest = np.where(epoch >= 0, epoch, ANY_EPOCH)
             # A leader that was deposed without knowing it may have written and committed the record.
-            passed = self._elections.logs.passed(offset, epoch, highest, moments)
+            last = np.full(len(places), completed_ns)
+            passed = self._elections.logs.passed(offset, epoch, highest, moments, last, last)
             is_passed = passed.at_ns <= completed_ns
             moments = np.where(is_passed, passed.at_ns, moments)
             claims = Claims(

@@ -630,24 +630,27 @@ class ReplicaLogs:
 
     def wrote_once(self, epochs: I64, offsets: I64) -> Bools:
         """Returns in which epochs the leader wrote one record at an offset, and no other after a restart."""
+        once: Bools = self._write_counts(epochs, offsets) == 1
+        return once
+
+    def wrote_again(self, epochs: I64, offsets: I64) -> Bools:
+        """Returns in which epochs the leader wrote several records at an offset, as it led on with less."""
+        again: Bools = self._write_counts(epochs, offsets) > 1
+        return again
+
+    def _write_counts(self, epochs: I64, offsets: I64) -> I64:
         times = np.zeros(len(offsets), dtype=np.int64)
         for epoch, is_there in self.wrote_at(offsets):
             times += is_there & (epochs == epoch)
-        once: Bools = times == 1
-        return once
+        return times
 
-    def writers_of_one(self, offset: int, from_ns: int, to_ns: int) -> list[int]:
-        """Returns every epoch in which a leader wrote a record at an offset in a span of time, ascending."""
-        return [
-            term.epoch
-            for term in self.terms
-            if (
-                (term.write_begin <= offset)
-                & (offset < term.write_end)
-                & (from_ns <= term.write_ns)
-                & (term.write_ns <= to_ns)
-            ).any()
-        ]
+    def writes_at(self, offset: int) -> list[tuple[int, int]]:
+        """Returns (epoch, when) of every write of a leader at an offset, by epoch."""
+        writes = set()
+        for term in self.terms:
+            is_there = (term.write_begin <= offset) & (offset < term.write_end)
+            writes |= {(term.epoch, at_ns) for at_ns in term.write_ns[is_there].tolist()}
+        return sorted(writes)
 
     def written(self, from_ns: int, to_ns: int) -> list[tuple[int, int]]:
         """Returns (offset, epoch) of the first and last record of every batch written in a span of time."""
@@ -672,24 +675,52 @@ class ReplicaLogs:
                 written[rows] = np.where(is_exact, epoch, -1)
         return written
 
-    def passed(self, offsets: I64, low_epochs: I64, high_epochs: I64, invoked_ns: I64) -> Passed:
+    def passed(
+        self,
+        offsets: I64,
+        low_epochs: I64,
+        high_epochs: I64,
+        invoked_ns: I64,
+        written_ns: I64 | None = None,
+        seen_ns: I64 | None = None,
+    ) -> Passed:
         """Returns when a leader's high watermark first passed records.
 
         Only a leader whose log can hold the record counts, and only from the record's invocation on: an earlier
         log may have passed the same offset with another record. What a leader wrote before that is another record
-        if it led on with less and wrote there again.
+        if it led on with less and wrote there again. If it wrote there both times while the record may have been
+        written, the record is one of the two: then that of the last one counts for `at_ns`.
+
+        Args:
+            offsets: Of the records.
+            low_epochs: Since which epoch each may have been written.
+            high_epochs: Up to which one.
+            invoked_ns: When it was sent.
+            written_ns: By when it was written; by then, if None.
+            seen_ns: By when it was established, likewise.
         """
+        written_ns = invoked_ns if written_ns is None else written_ns
+        seen_ns = invoked_ns if seen_ns is None else seen_ns
+        is_another = np.zeros(len(offsets), dtype=np.bool_)
         at = np.full(len(offsets), INF_NS, dtype=np.int64)
         perhaps = at.copy()
         epochs = np.full(len(offsets), -1, dtype=np.int64)
+        written_in = epochs.copy()
         leader, wrote_ns = (-1, -1), np.full(len(offsets), INF_NS, dtype=np.int64)
         for term in self.terms:
             if leader != (term.epoch, term.broker):
                 leader, wrote_ns = (term.epoch, term.broker), np.full(len(offsets), INF_NS)
             wrote, write_ns = term.wrote(offsets)
             wrote_ns = np.where(wrote, write_ns, wrote_ns)
+            is_another |= (
+                wrote
+                & (invoked_ns <= write_ns)
+                & (write_ns <= written_ns)
+                & (written_in == term.epoch)
+            )
             known = self._contents.by_term.get(term.epoch, [])
-            rows = np.flatnonzero((at == INF_NS) & (low_epochs <= term.epoch))
+            is_open = (at == INF_NS) | is_another
+            rows = np.flatnonzero(is_open & (low_epochs <= term.epoch))
             if term.cut_count >= len(known) or not len(rows):
                 continue
             content = known[term.cut_count]
@@ -713,9 +744,10 @@ class ReplicaLogs:
             )
             moment = np.append(term.at_ns, INF_NS)[report]
             perhaps[rows] = np.minimum(perhaps[rows], moment)
-            rows, moment = rows[has], moment[has]
-            at[rows] = moment
-            epochs[rows] = np.where(moment < INF_NS, term.epoch, -1)
+            counts = has & (moment < INF_NS) & (~is_another[rows] | (moment <= seen_ns[rows]))
+            rows, moment = rows[counts], moment[counts]
+            at[rows], epochs[rows], written_in[rows] = moment, term.epoch, epoch[may_hold][counts]
+            is_another[rows] = False
         return Passed(perhaps_ns=perhaps, at_ns=at, epoch=epochs)
 
     def served(self, offsets: I64, from_ns: I64, to_ns: I64, by: I64) -> tuple[I64, I64, I64]:

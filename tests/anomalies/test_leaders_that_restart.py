@@ -609,3 +609,53 @@ def test_what_a_deposed_leader_commits_is_older_than_a_change_of_min_isr_after_i
     calls = [append(0, 0, at=1), replace(append(1, 1, at=30), res=40), *final_read(10, 0)]
     verdict = judged(calls, states, replicas=logs, faults=[fault(59, name, ["b1"], healed=63)])
     assert judgements(verdict, "lost-acked-write") == {judgement: 1}
+
+
+@pytest.mark.parametrize("acked_at", [43, 60])
+@pytest.mark.parametrize(("name", "judgement"), [("power", EXCUSED), ("kill", FORBIDDEN)])
+def test_an_append_that_was_open_while_an_epoch_wrote_two_records_at_an_offset_may_be_either(
+    name: str, judgement: Judgement, acked_at: int
+) -> None:
+    """Op 2 is sent before op 1 is written. Broker 1 loses op 1, leads on, and writes op 2 at its offset.
+
+    The near miss: no fault explains why broker 1 lost op 1.
+    """
+    logs = [
+        *LEADER_OF_TWO,
+        *restarts(1, hw=2),
+        leads(31, 1, 1, hw=1, epoch=0, cause="role"),
+        leads(41, 1, 2, hw=1, epoch=0),
+        leads(42, 1, 2, hw=2, epoch=0, cause="high-watermark"),
+    ]
+    late = Call(op=2, kind="append", process=2, inv=2, res=acked_at, offset=1)
+    calls = [*FIRST_TWO, late, *final_read(10, 0, 2)]
+    faults = [fault(19, name, ["b1"], healed=22)]
+    states = [state(0, 1, [1], epoch=0)]
+    for identifier in ("offset-reused", "two-acks-one-offset"):
+        found = judgements_alone(calls, states, logs, faults, identifier)
+        assert found == {judgement: 1}
+
+
+@pytest.mark.parametrize(("sent_at", "judgement"), [(2, UNDECIDED), (40, FORBIDDEN)])
+def test_a_read_shows_either_of_two_records_of_an_epoch_if_nothing_shows_which_one_it_is(
+    sent_at: int, judgement: Judgement
+) -> None:
+    """Broker 1 loses what it wrote at 3 in a power cut, and what it wrote there at 41 without a fault.
+
+    The response to op 1 does not say which one it is. The near miss: it was sent after the first one was written.
+    """
+    logs = [
+        *LEADER_OF_TWO,
+        *restarts(1, hw=2),
+        leads(31, 1, 1, hw=1, epoch=0, cause="role"),
+        leads(41, 1, 2, hw=1, epoch=0),
+        leads(42, 1, 2, hw=2, epoch=0, cause="high-watermark"),
+        replica(50, 1, 2, hw=2, role="offline", cause="down"),
+        replica(56, 1, 1, hw=1, epoch=-1, cause="load"),
+        leads(61, 1, 1, hw=1, epoch=0, cause="role"),
+    ]
+    one = Call(op=1, kind="append", process=1, inv=sent_at, res=80, offset=1)
+    calls = [append(0, 0, at=1), one, *final_read(10, 0)]
+    states, faults = [state(0, 1, [1], epoch=0)], [fault(19, "power", ["b1"], healed=22)]
+    found = judgements_alone(calls, states, logs, faults, "lost-acked-write")
+    assert found == {judgement: 1}

@@ -418,15 +418,15 @@ class NaiveLogs:
             and self._reign(after.led_before[0]) == self._reign(after.row["leader_epoch"])
         )
 
-    def writers_of_one(self, offset: int, from_ns: int, to_ns: int) -> list[int]:
-        return [
-            reign.epoch
-            for reign in self.reigns
-            if any(
-                begin <= offset < stop and from_ns <= at_ns <= to_ns
+    def writes_at(self, offset: int) -> list[tuple[int, int]]:
+        return sorted(
+            {
+                (reign.epoch, at_ns)
+                for reign in self.reigns
                 for at_ns, begin, stop in reign.writes
-            )
-        ]
+                if begin <= offset < stop
+            }
+        )
 
     def written(self, from_ns: int, to_ns: int) -> list[tuple[int, int]]:
         return sorted(
@@ -448,21 +448,31 @@ class NaiveLogs:
         """Those whose leader's log is known."""
         return [reign for reign in self.reigns if reign.epoch in self.leaders]
 
-    def passed(self, offset: int, low: int, high: int, invoked_ns: int) -> tuple[int, int, int]:
+    def passed(
+        self, offset: int, low: int, high: int, invoked_ns: int, written_ns: int, seen_ns: int
+    ) -> tuple[int, int, int]:
         perhaps_ns = INF_NS
+        found, written_in, is_another = (INF_NS, -1), -1, False
         for reign in self._known_reigns:
+            is_another |= written_in == reign.epoch and any(
+                begin <= offset < stop and invoked_ns <= at_ns <= written_ns
+                for at_ns, begin, stop in reign.writes
+            )
             if reign.cut_count >= len(self.terms[reign.epoch]):
                 continue
             log = self.terms[reign.epoch][reign.cut_count]
             is_older = log(offset)[0] == reign.epoch and self._wrote_ns(reign, offset) < invoked_ns
             is_older = is_older and self._writes_at(reign.epoch, offset) > 1
-            if low <= reign.epoch and not is_older and not differs(log(offset), low, high):
-                times = [at_ns for at_ns, mark in _marks(reign) if mark > offset]
-                times = [at_ns for at_ns in times if at_ns >= invoked_ns]
-                perhaps_ns = min([perhaps_ns, *times[:1]])
-                if times and log(offset)[1] and high < ANY_EPOCH:
-                    return perhaps_ns, times[0], reign.epoch
-        return perhaps_ns, INF_NS, -1
+            is_wanted = found[0] == INF_NS or is_another
+            if not is_wanted or low > reign.epoch or is_older or differs(log(offset), low, high):
+                continue
+            times = [at_ns for at_ns, mark in _marks(reign) if mark > offset]
+            times = [at_ns for at_ns in times if at_ns >= invoked_ns]
+            perhaps_ns = min([perhaps_ns, *times[:1]])
+            is_in_time = bool(times) and (not is_another or times[0] <= seen_ns)
+            if is_in_time and log(offset)[1] and high < ANY_EPOCH:
+                found, written_in, is_another = (times[0], reign.epoch), log(offset)[0], False
+        return perhaps_ns, *found
 
     def _cut_again_ns(self, reign: Reign) -> int:
         """When the leader led on with a shorter log."""

@@ -106,8 +106,9 @@ def compare(rng: random.Random, logs: ReplicaLogs, naive: NaiveLogs, end_ns: int
     else:
         assert lacks == naive.lacks_later(b, at, election.epoch, offset, low, high)
         assert has == naive.had_before_and_after(b, at, offset, low, high)
-    writers = naive.writers_of_one(offset, since, at)
-    assert logs.writers_of_one(offset, since, at) == writers
+    writes = naive.writes_at(offset)
+    assert logs.writes_at(offset) == writes
+    writers = [epoch for epoch, at_ns in writes if since <= at_ns <= at]
     hint = rng.choice((-1, *epochs))
     found = tuple(int(x[0]) for x in logs.writers(one(offset), one(since), one(at), one(hint)))
     known = writers if naive.has_all_changes else []
@@ -121,9 +122,11 @@ def compare(rng: random.Random, logs: ReplicaLogs, naive: NaiveLogs, end_ns: int
     assert int(logs.written_in_terms(one(term), one(offset))[0]) == naive.written_in_term(
         term, offset
     )
-    passed = logs.passed(*record, one(since))
-    found = (passed.perhaps_ns, passed.at_ns, passed.epoch)
-    assert tuple(int(x[0]) for x in found) == naive.passed(offset, low, high, since)
+    for written, seen in ((since, since), (at, at), (since, at)):
+        passed = logs.passed(*record, one(since), one(written), one(seen))
+        found = (passed.perhaps_ns, passed.at_ns, passed.epoch)
+        expected = naive.passed(offset, low, high, since, written, seen)
+        assert tuple(int(x[0]) for x in found) == expected
     by = rng.choice((-1, *epochs))
     served = logs.served(one(offset), one(since), one(at), one(by))
     assert tuple(int(x[0]) for x in served) == naive.served(offset, since, at, by)

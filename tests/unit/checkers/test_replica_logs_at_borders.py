@@ -542,11 +542,9 @@ def test_a_leader_may_have_written_what_its_log_has_when_it_is_loaded(
 ) -> None:
     """Nobody was told of the record before the log was loaded, at 9."""
     logs = logs_of(APPENDED, replica(0, 2, 0, cause="load"), *rows)
-    assert logs.writers_of_one(3, 9, 9) == expected
-    assert logs.writers_of_one(4, 0, 99) == expected
-    assert not logs.writers_of_one(3, 0, 8)
-    assert not logs.writers_of_one(3, 10, 99)
-    assert not logs.writers_of_one(5, 0, 99)
+    assert logs.writes_at(3) == [(epoch, 9) for epoch in expected]
+    assert logs.writes_at(4) == [(epoch, 9) for epoch in expected]
+    assert not logs.writes_at(5)
 
 
 @pytest.mark.parametrize(
@@ -622,6 +620,17 @@ def test_each_term_says_at_which_offsets_its_leader_wrote() -> None:
     assert wrote == {0: [True, True, True, False, False], 1: [False, False, True, True, False]}
 
 
+WRITTEN_TWICE = [
+    leads(1, 1, 0, hw=0, epoch=4, cause="role"),
+    leads(2, 1, 1, hw=0, epoch=4),
+    leads(3, 1, 1, hw=1, epoch=4, cause="high-watermark"),
+    replica(10, 1, 1, epoch=4, role="offline", cause="down"),
+    leads(20, 1, 0, hw=0, epoch=4, cause="role"),
+    leads(22, 1, 1, hw=0, epoch=4),
+    leads(23, 1, 1, hw=1, epoch=4, cause="high-watermark"),
+]
+
+
 @pytest.mark.parametrize(
     ("invoked_ns", "passed_ns"), [(2, 3), (3, 23), (21, 23), (22, 23), (24, 99)]
 )
@@ -629,14 +638,17 @@ def test_a_record_is_not_what_a_leader_had_written_there_before_the_append_began
     invoked_ns: int, passed_ns: int
 ) -> None:
     """The leader writes offset 0 at 2, loses it, leads on, and writes another record there at 22."""
-    rows = [
-        leads(1, 1, 0, hw=0, epoch=4, cause="role"),
-        leads(2, 1, 1, hw=0, epoch=4),
-        leads(3, 1, 1, hw=1, epoch=4, cause="high-watermark"),
-        replica(10, 1, 1, epoch=4, role="offline", cause="down"),
-        leads(20, 1, 0, hw=0, epoch=4, cause="role"),
-        leads(22, 1, 1, hw=0, epoch=4),
-        leads(23, 1, 1, hw=1, epoch=4, cause="high-watermark"),
-    ]
-    passed = logs_of(*rows).passed(ints(0), ints(4), ints(4), ints(invoked_ns))
+    passed = logs_of(*WRITTEN_TWICE).passed(ints(0), ints(4), ints(4), ints(invoked_ns))
     assert passed.at_ns.tolist() == [passed_ns if passed_ns < 99 else INF_NS]
+
+
+@pytest.mark.parametrize(
+    ("written_ns", "seen_ns", "passed_ns"), [(21, 30, 3), (22, 30, 23), (22, 22, 3)]
+)
+def test_a_record_that_may_be_either_of_two_of_an_epoch_is_established_when_the_last_one_is(
+    written_ns: int, seen_ns: int, passed_ns: int
+) -> None:
+    """The near misses: it was written before the second one, or seen before that one was established."""
+    times = ints(0), ints(written_ns), ints(seen_ns)
+    passed = logs_of(*WRITTEN_TWICE).passed(ints(0), ints(4), ints(4), *times)
+    assert (passed.perhaps_ns.tolist(), passed.at_ns.tolist()) == ([3], [passed_ns])
