@@ -481,7 +481,7 @@ class ClaimReader:
             # A high watermark is seen late, and what was at the offset then need not be this record.
             return replace(claims, low_epoch=low, high_epoch=high)
         sent_ns, written_ns = claims.from_ns.copy(), known.written_ns.copy()
-        is_open = (low < high) | (known.is_written & logs.wrote_again(high, claims.offset))
+        is_open = (low < high) | (known.is_written & logs.terms.wrote_again(high, claims.offset))
         for row in np.flatnonzero(is_open & (high < ANY_EPOCH)).tolist():
             writes = self._writes(known, row, low, high)
             if writes:
@@ -489,13 +489,13 @@ class ClaimReader:
                 times = [at_ns for _, at_ns in writes]
                 sent_ns[row] = max(sent_ns[row], min(times))
                 written_ns[row] = min(written_ns[row], max(times))
-        passed = logs.passed(claims.offset, low, high, sent_ns, written_ns, known.seen_ns)
+        passed = logs.terms.passed(claims.offset, low, high, sent_ns, written_ns, known.seen_ns)
         passed_ns, epoch = passed.at_ns, passed.epoch
         is_passed = known.is_written & (passed_ns <= known.seen_ns)
         # What is shown without a record was written by some append: the leader that responded had it.
         bare = np.flatnonzero(~known.is_written)
         if len(bare):
-            written, served_ns, served_by = logs.served(
+            written, served_ns, served_by = logs.terms.served(
                 *(
                     column[bare]
                     for column in (claims.offset, claims.from_ns, claims.by_ns, claims.epoch)
@@ -507,8 +507,8 @@ class ClaimReader:
             passed_ns[bare], epoch[bare], is_passed[bare] = served_ns, served_by, served_by >= 0
             # Perhaps a leader before that one had committed it.
             moments = np.full(len(bare), -INF_NS)
-            first = logs.passed(claims.offset[bare], low[bare], high[bare], moments)
-            is_first = (low == high)[bare] & logs.wrote_once(low[bare], claims.offset[bare])
+            first = logs.terms.passed(claims.offset[bare], low[bare], high[bare], moments)
+            is_first = (low == high)[bare] & logs.terms.wrote_once(low[bare], claims.offset[bare])
             is_first &= first.at_ns < served_ns
             rows = bare[is_first]
             passed_ns[rows], epoch[rows] = first.at_ns[is_first], first.epoch[is_first]
@@ -535,9 +535,9 @@ class ClaimReader:
         """Returns between which epochs records were written: by their stamps, else by the recorded logs."""
         claims, logs = known.claims, self._elections.logs
         # Of several leaders that wrote there meanwhile, it was the one that responded to the append.
-        low, high = logs.writers(claims.offset, claims.from_ns, known.written_ns, known.hint)
+        low, high = logs.terms.writers(claims.offset, claims.from_ns, known.written_ns, known.hint)
         # A leader that shows the record has it in its log.
-        shown = logs.written_in_terms(claims.epoch, claims.offset)
+        shown = logs.terms.written_in_terms(claims.epoch, claims.offset)
         low, high = np.where(shown >= 0, shown, low), np.where(shown >= 0, shown, high)
         use = (known.is_written | (shown >= 0)) & (claims.high_epoch == ANY_EPOCH) & (high >= 0)
         return np.where(use, low, claims.low_epoch), np.where(use, high, claims.high_epoch)
@@ -583,10 +583,12 @@ class ClaimReader:
         there.
         """
         logs, claims = self._elections.logs, known.claims
+        if high[row] >= ANY_EPOCH:
+            return set()  # nothing shows who wrote it, so it rules out no write of another value
         from_ns, to_ns = int(claims.from_ns[row]), int(known.written_ns[row])
         writes = [
             write
-            for write in logs.writes_at(int(claims.offset[row]))
+            for write in logs.terms.writes_at(int(claims.offset[row]))
             if low[row] <= write[0] <= high[row]
         ]
         writes = [write for write in writes if from_ns <= write[1] <= to_ns] or writes
@@ -594,7 +596,7 @@ class ClaimReader:
             return set(writes)
         epochs, at_ns = np.array(writes, dtype=np.int64).T
         offsets = np.full(len(writes), claims.offset[row])
-        passed = logs.passed(offsets, epochs, epochs, np.maximum(at_ns, from_ns))
+        passed = logs.terms.passed(offsets, epochs, epochs, np.maximum(at_ns, from_ns))
         established = np.flatnonzero(passed.perhaps_ns <= known.seen_ns[row]).tolist()
         return {writes[at] for at in established} or set(writes)
 

@@ -102,7 +102,7 @@ and every loss that anything may excuse is undecided.
 Source: `docs/variants.md`, "How a loss is judged"; KIP-966.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -110,7 +110,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.destroyed import Alone, Destroyed, Led
 from checkers.kernels.fates import (
     CUT,
     EXCUSED,
@@ -128,6 +127,7 @@ from checkers.kernels.fates import (
 )
 from checkers.kernels.history import I8, I64, INF_NS, Bools, is_word
 from checkers.kernels.lawful_losses import may_have_destroyed
+from checkers.kernels.led_on import NOBODY_LED_ON, Losses
 from checkers.kernels.log_contents import ANY_EPOCH
 from checkers.kernels.metadata_gaps import (
     NOTHING_SHOWN,
@@ -137,7 +137,7 @@ from checkers.kernels.metadata_gaps import (
     earliest_ns,
     effective_min_isr,
 )
-from checkers.kernels.replica_logs import Joined, Moment, ReplicaLogs, SelfCut
+from checkers.kernels.replica_logs import Joined, Moment, ReplicaLogs
 from checkers.kernels.replica_reports import Elected
 from checkers.kernels.unclean_elections import (
     NO_OBJECTION,
@@ -250,87 +250,16 @@ class Elections:
                 earlier = rows[index - 1] if index else row
                 before = [*earlier["isr"], *earlier["elr"]]
             self.elections.append(self._election(row, before, objection, until_ns))
-        self._destroyed_before: dict[SelfCut, tuple[Alone, ...]] = {}
-        """What faults had destroyed when a leader led on whose log was cut, where they had destroyed anything."""
-        self._possible_cuts: list[Election] = []
+        self._led_on = NOBODY_LED_ON
         if not elr_on:
-            self.elections = self._with_destroyed(rows, begins, gaps, faults)
+            by_row = dict(zip(begins, self.elections, strict=True))
+            losses = Losses(rows, by_row, gaps, self.logs, faults, self._is_without_effect)
+            self.elections, self._led_on = losses.elections, losses.led_on
         leader = rows[-1]["leader"] if rows else -1
         self.settled_end_offset = self._settled_end_offset(rows, leader)
         """Log end of the last leader at the end of the run; None if logs were not recorded."""
         self.log_is_gone = _is_gone(rows)
         """Whether the log itself is gone: it had replicas in committed metadata, and has none at the end."""
-
-    def _with_destroyed(
-        self,
-        rows: list[dict[str, Any]],
-        begins: Sequence[int],
-        gaps: MetadataGaps,
-        faults: pa.Table,
-    ) -> list[Election]:
-        """Returns the elections with what faults had destroyed before each of them; notes the same of cuts."""
-        elected = dict(zip(begins, self.elections, strict=True))
-        gives_up = {
-            index: e.excuses for index, e in elected.items() if e.is_flagged and e.is_lawful
-        }
-        destroyed = Destroyed(rows, gaps, faults, self.logs.node_of, gives_up)
-        marked = []
-        # Without a restart the leader itself cut its log.
-        cuts = {(cut.at_ns, cut.broker): cut for cut in self.logs.self_cuts if cut.has_restarted}
-        # If logs were looked at now and then, a leader may have lost more than was seen when it led on.
-        led_on = self.logs.led_on if self.logs.has_all_changes else [*cuts]
-        # Without complete logs a leader may have led on with less after each fault that hit it.
-        hits_ns = _no_hits if self.logs.has_all_changes else destroyed.hits_ns
-        led: dict[int, Led] = {}
-        leader, reign_ends_ns = -1, INF_NS
-        with_more: set[int] = set()
-        for index, row in enumerate(rows):
-            election = elected.get(index)
-            until_ns = rows[index + 1]["at_ns"] if index + 1 < len(rows) else INF_NS
-            is_missing = gaps.is_missing_before[index + 1]
-            if election is not None:
-                election = replace(election, may_have_more=election.leader in with_more)
-                led_ns = self.logs.led_after_restart_ns(
-                    election.leader, election.at_ns, election.leader_epoch
-                )
-                if not election.is_flagged:
-                    alone = destroyed.before(index, led, led_ns)
-                    election = replace(election, alone=alone)
-                    # The other members follow it later; until then they may have what it lacks.
-                    with_more |= {*row["isr"]} - {election.leader} if alone else set()
-                marked.append(election)
-                if not self._is_without_effect(election):
-                    leader, reign_ends_ns = election.leader, election.until_ns
-                    led[leader] = Led(earliest_ns=election.earliest_ns, at_ns=election.at_ns)
-                    if led_ns is not None and self.logs.has_all_changes:
-                        led[leader] = Led(earliest_ns=led_ns, at_ns=led_ns)
-            is_late = not index and gaps.is_missing_before[0]
-            since_ns = -INF_NS if is_late else row["at_ns"]
-            for at_ns, broker in (each for each in led_on if since_ns <= each[0] < until_ns):
-                cut = cuts.get((at_ns, broker))
-                if is_missing or at_ns < row["at_ns"]:
-                    alone = destroyed.perhaps(broker, at_ns)
-                else:
-                    alone = destroyed.within(index, leader, led, at_ns) if leader == broker else ()
-                if cut is not None and alone:
-                    self._destroyed_before[cut] = alone
-                    with_more |= {*row["isr"]} - {broker}
-                if leader == broker and self.logs.has_all_changes:
-                    led[leader] = Led(earliest_ns=at_ns, at_ns=at_ns)
-            with_more &= {*row["isr"]}
-            for hit in hits_ns(leader):
-                if row["at_ns"] <= hit[0] < until_ns:
-                    alone = destroyed.within(index, leader, led, hit[0])
-                    possible = _cut_by(hit, leader, row["leader_epoch"], alone)
-                    at_ns = min(possible.at_ns, reign_ends_ns)
-                    self._possible_cuts.append(replace(possible, at_ns=at_ns))
-        self._possible_cuts += [
-            _cut_by(hit, broker, epoch, destroyed.perhaps(broker, hit[0]))
-            for broker, epoch, from_ns, until_ns in _leaders_of_gaps(rows, gaps)
-            for hit in hits_ns(broker)
-            if from_ns <= hit[0] < until_ns
-        ]
-        return marked
 
     def _settled_end_offset(self, rows: Sequence[dict[str, Any]], leader: int) -> int | None:
         if not self.logs:
@@ -477,7 +406,7 @@ class Elections:
         # one followed each other is not known.
         second = self._decided(lost.written_in(lost.high_epoch, lost.is_torn), until)
         is_certain = first.outcome == second.outcome
-        for epoch, wrote in self.logs.wrote_at(lost.offset):
+        for epoch, wrote in self.logs.terms.wrote_at(lost.offset):
             is_between = (lost.low_epoch < epoch) & (epoch < lost.high_epoch)
             rows = np.flatnonzero(wrote & lost.is_torn & is_between)
             if len(rows):
@@ -634,14 +563,13 @@ class Elections:
 
         Not those of leaders that had been deposed: the partition has another log then.
         """
-        possible = [cut for cut in self._possible_cuts if cut.alone]
-        return *possible, *(
+        return *self._led_on.possible_cuts, *(
             Election(
                 at_ns=cut.at_ns,
                 leader=cut.broker,
                 leader_epoch=cut.epoch + 1,
                 is_flagged=False,
-                alone=self._destroyed_before.get(cut, ()),
+                alone=self._led_on.destroyed_before.get(cut, ()),
                 cut_to=cut.end_offset,
             )
             for cut in self.logs.self_cuts
@@ -680,46 +608,6 @@ def _perhaps(rows: I64, outcome: I8, event: Election, lost: Claims) -> Concerned
         may_have=nothing,
         read_ns=np.full(len(rows), _committed_ns(event, lost)),
     )
-
-
-def _no_hits(_: int) -> list[tuple[int, int]]:
-    return []
-
-
-def _cut_by(hit: tuple[int, int], leader: int, epoch: int, alone: tuple[Alone, ...]) -> Election:
-    """Returns what a leader may have lost by a restart that followed a fault, if its log does not show that.
-
-    Args:
-        hit: When the fault began, and when it was over.
-        leader: The leader.
-        epoch: Its leader epoch.
-        alone: What the fault may have destroyed.
-    """
-    begin_ns, over_ns = hit
-    return Election(
-        at_ns=over_ns,
-        after_ns=begin_ns,
-        leader=leader,
-        leader_epoch=epoch + 1,
-        is_flagged=False,
-        alone=alone,
-        cut_to=0,
-        is_possible=True,
-    )
-
-
-def _leaders_of_gaps(
-    rows: Sequence[dict[str, Any]], gaps: MetadataGaps
-) -> Iterator[tuple[int, int, int, int]]:
-    """Yields who may have led where states are missing, in the last epoch there, and from when until when."""
-    for index, row in enumerate(rows):
-        if gaps.is_missing_before[index] and row["leader"] >= 0:
-            from_ns = rows[index - 1]["at_ns"] if index else -INF_NS
-            yield row["leader"], row["leader_epoch"], from_ns, row["at_ns"]
-    gap = gaps.before(len(rows))
-    if gap is not None and gap.last_epoch < ANY_EPOCH:
-        for broker in rows[-1]["replicas"]:
-            yield broker, gap.last_epoch, rows[-1]["at_ns"], INF_NS
 
 
 def _elected(rows: Sequence[dict[str, Any]]) -> list[int]:

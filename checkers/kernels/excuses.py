@@ -173,7 +173,7 @@ class Excuses:
             return self._somewhere(appends)
         for row, append in enumerate(appends.tolist()):
             invoked_ns, completed_ns = history.append_inv[append], history.append_res[append]
-            places = self._elections.logs.written(int(invoked_ns), int(completed_ns)) or [
+            places = self._elections.logs.terms.written(int(invoked_ns), int(completed_ns)) or [
                 # Beyond every log: nobody wrote anything meanwhile.
                 (INF_NS, -1)
             ]
@@ -184,7 +184,7 @@ class Excuses:
             highest = np.where(epoch >= 0, epoch, ANY_EPOCH)
             # A leader that was deposed without knowing it may have written and committed the record.
             last = np.full(len(places), completed_ns)
-            passed = self._elections.logs.passed(offset, epoch, highest, moments, last, last)
+            passed = self._elections.logs.terms.passed(offset, epoch, highest, moments, last, last)
             is_passed = passed.at_ns <= completed_ns
             moments = np.where(is_passed, passed.at_ns, moments)
             claims = Claims(

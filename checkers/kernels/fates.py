@@ -14,9 +14,9 @@ import numpy as np
 from checkers.kernels.columns import find_pairs
 from checkers.kernels.destroyed import Alone
 from checkers.kernels.history import I8, I64, INF_NS, Bools
+from checkers.kernels.leader_terms import Records
 from checkers.kernels.log_contents import ANY_EPOCH
 from checkers.kernels.metadata_gaps import Gap
-from checkers.kernels.replica_logs import Records
 
 UNEXCUSED, UNDECIDED, EXCUSED = 0, 1, 2
 """What elections mean for a loss, the better the larger."""

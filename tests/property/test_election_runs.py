@@ -12,9 +12,10 @@ from checkers.kernels.claims import ClaimReader
 from checkers.kernels.elections import Elections
 from checkers.kernels.excuses import Excuses
 from checkers.kernels.fates import EXCUSED, UNEXCUSED, Claims, Fates
+from checkers.kernels.leader_terms import Records
 from checkers.kernels.log_contents import ANY_EPOCH, LogRows
 from checkers.kernels.metadata_gaps import MetadataGaps
-from checkers.kernels.replica_logs import Moment, Records, ReplicaLogs
+from checkers.kernels.replica_logs import Moment, ReplicaLogs
 from checkers.kernels.replica_reports import Reports
 from harness.contracts.run_context import RunContext
 from tests.property.election_runs import (

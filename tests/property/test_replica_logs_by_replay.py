@@ -5,8 +5,9 @@ import random
 import numpy as np
 import pytest
 
+from checkers.kernels.leader_terms import Records
 from checkers.kernels.log_contents import ANY_EPOCH
-from checkers.kernels.replica_logs import Moment, Records, ReplicaLogs
+from checkers.kernels.replica_logs import Moment, ReplicaLogs
 from tests.anomalies.runs import replica, table
 from tests.property.naive_replica_logs import NaiveLogs, Row
 
@@ -107,26 +108,28 @@ def compare(rng: random.Random, logs: ReplicaLogs, naive: NaiveLogs, end_ns: int
         assert lacks == naive.lacks_later(b, at, election.epoch, offset, low, high)
         assert has == naive.had_before_and_after(b, at, offset, low, high)
     writes = naive.writes_at(offset)
-    assert logs.writes_at(offset) == writes
+    assert logs.terms.writes_at(offset) == writes
     writers = [epoch for epoch, at_ns in writes if since <= at_ns <= at]
     hint = rng.choice((-1, *epochs))
-    found = tuple(int(x[0]) for x in logs.writers(one(offset), one(since), one(at), one(hint)))
+    found = tuple(
+        int(x[0]) for x in logs.terms.writers(one(offset), one(since), one(at), one(hint))
+    )
     known = writers if naive.has_all_changes else []
     several = (min(known), max(known)) if known else (ANY_EPOCH, -1)
     assert found == ((hint, hint) if hint in known else several)
     starts = [rng.randint(0, end_ns + 1) for _ in range(rng.choice((0, 1, 2)))]
     started_ns = np.array(starts, dtype=np.int64)
     assert logs.was_down(b, since, at, started_ns) == naive.was_down(b, since, at, starts)
-    assert logs.written(since, at) == naive.written(since, at)
+    assert logs.terms.written(since, at) == naive.written(since, at)
     term = rng.randint(-1, 5)
-    assert int(logs.written_in_terms(one(term), one(offset))[0]) == naive.written_in_term(
+    assert int(logs.terms.written_in_terms(one(term), one(offset))[0]) == naive.written_in_term(
         term, offset
     )
     for written, seen in ((since, since), (at, at), (since, at)):
-        passed = logs.passed(*record, one(since), one(written), one(seen))
+        passed = logs.terms.passed(*record, one(since), one(written), one(seen))
         found = (passed.perhaps_ns, passed.at_ns, passed.epoch)
         expected = naive.passed(offset, low, high, since, written, seen)
         assert tuple(int(x[0]) for x in found) == expected
     by = rng.choice((-1, *epochs))
-    served = logs.served(one(offset), one(since), one(at), one(by))
+    served = logs.terms.served(one(offset), one(since), one(at), one(by))
     assert tuple(int(x[0]) for x in served) == naive.served(offset, since, at, by)

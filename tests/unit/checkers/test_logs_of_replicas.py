@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from checkers.kernels.leader_terms import Records
 from checkers.kernels.log_contents import ANY_EPOCH
-from checkers.kernels.replica_logs import Moment, Records, ReplicaLogs
+from checkers.kernels.replica_logs import Moment, ReplicaLogs
 from tests.anomalies.runs import leads, replica, table
 
 Row = dict[str, Any]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from checkers.kernels.history import INF_NS
-from checkers.kernels.replica_logs import Joined, Moment, Records, ReplicaLogs
+from checkers.kernels.leader_terms import Records
+from checkers.kernels.replica_logs import Joined, Moment, ReplicaLogs
 from checkers.kernels.replica_reports import Elected
 from tests.anomalies.runs import leads, replica, table
 
@@ -353,18 +354,18 @@ def test_of_a_log_whose_first_row_is_an_append_only_the_last_record_is_known(
     of_before = records(*((offset, before, before, 1) for offset in range(4)))
     moment = Moment(broker=1, at_ns=9, epoch=epoch)
     assert logs.lacks(moment, of_before).tolist() == [lacks, lacks, True, True]
-    (term,) = logs.terms
+    (term,) = logs.terms.all
     assert term.write_begin.tolist() == ([0, 3] if epoch == 0 else [2, 3])
     assert term.write_end.tolist() == [3, 4]
 
 
 def test_an_empty_append_as_the_first_row_begins_at_offset_0() -> None:
-    (term,) = logs_of(leads(2, 1, 0, epoch=1), leads(4, 1, 1, epoch=1)).terms
+    (term,) = logs_of(leads(2, 1, 0, epoch=1), leads(4, 1, 1, epoch=1)).terms.all
     assert (term.write_begin.tolist(), term.write_end.tolist()) == ([0], [1])
 
 
 def test_a_first_append_of_one_record_begins_at_offset_0() -> None:
-    (term,) = logs_of(leads(2, 1, 1, epoch=1)).terms
+    (term,) = logs_of(leads(2, 1, 1, epoch=1)).terms.all
     assert (term.write_begin.tolist(), term.write_end.tolist()) == ([0], [1])
 
 
@@ -458,7 +459,7 @@ def test_a_follower_shows_no_record_at_the_end_of_its_log(
         replica(5, 2, 1, hw=2),
         replica(8, 2, 2, hw=2),
     )
-    found = logs.served(ints(1), ints(from_ns), ints(to_ns), ints(-1))
+    found = logs.terms.served(ints(1), ints(from_ns), ints(to_ns), ints(-1))
     assert tuple(int(column[0]) for column in found) == expected
 
 
@@ -513,7 +514,7 @@ def test_a_leader_serves_reads_that_begin_until_its_end(from_ns: int, epoch: int
         leads(5, 1, 1, hw=1, epoch=0, cause="high-watermark"),
         replica(20, 1, 1, hw=1, role="offline", cause="down"),
     )
-    _, passed_ns, found = logs.served(ints(0), ints(from_ns), ints(40), ints(-1))
+    _, passed_ns, found = logs.terms.served(ints(0), ints(from_ns), ints(40), ints(-1))
     assert (found.tolist(), passed_ns.tolist()) == ([epoch], [5 if epoch == 0 else FOREVER_NS])
 
 
@@ -542,9 +543,9 @@ def test_a_leader_may_have_written_what_its_log_has_when_it_is_loaded(
 ) -> None:
     """Nobody was told of the record before the log was loaded, at 9."""
     logs = logs_of(APPENDED, replica(0, 2, 0, cause="load"), *rows)
-    assert logs.writes_at(3) == [(epoch, 9) for epoch in expected]
-    assert logs.writes_at(4) == [(epoch, 9) for epoch in expected]
-    assert not logs.writes_at(5)
+    assert logs.terms.writes_at(3) == [(epoch, 9) for epoch in expected]
+    assert logs.terms.writes_at(4) == [(epoch, 9) for epoch in expected]
+    assert not logs.terms.writes_at(5)
 
 
 @pytest.mark.parametrize(
@@ -616,7 +617,7 @@ def test_a_replica_has_what_it_has_when_it_hears_of_its_election_or_of_a_later_o
 def test_each_term_says_at_which_offsets_its_leader_wrote() -> None:
     rows = [leads(1, 1, 2, epoch=0), leads(2, 1, 3, epoch=0), leads(5, 2, 2, epoch=1, cause="role")]
     rows.append(leads(6, 2, 4, epoch=1))
-    wrote = {epoch: at.tolist() for epoch, at in logs_of(*rows).wrote_at(ints(0, 1, 2, 3, 4))}
+    wrote = {epoch: at.tolist() for epoch, at in logs_of(*rows).terms.wrote_at(ints(0, 1, 2, 3, 4))}
     assert wrote == {0: [True, True, True, False, False], 1: [False, False, True, True, False]}
 
 
@@ -638,7 +639,7 @@ def test_a_record_is_not_what_a_leader_had_written_there_before_the_append_began
     invoked_ns: int, passed_ns: int
 ) -> None:
     """The leader writes offset 0 at 2, loses it, leads on, and writes another record there at 22."""
-    passed = logs_of(*WRITTEN_TWICE).passed(ints(0), ints(4), ints(4), ints(invoked_ns))
+    passed = logs_of(*WRITTEN_TWICE).terms.passed(ints(0), ints(4), ints(4), ints(invoked_ns))
     assert passed.at_ns.tolist() == [passed_ns if passed_ns < 99 else INF_NS]
 
 
@@ -650,5 +651,5 @@ def test_a_record_that_may_be_either_of_two_of_an_epoch_is_established_when_the_
 ) -> None:
     """The near misses: it was written before the second one, or seen before that one was established."""
     times = ints(0), ints(written_ns), ints(seen_ns)
-    passed = logs_of(*WRITTEN_TWICE).passed(ints(0), ints(4), ints(4), *times)
+    passed = logs_of(*WRITTEN_TWICE).terms.passed(ints(0), ints(4), ints(4), *times)
     assert (passed.perhaps_ns.tolist(), passed.at_ns.tolist()) == ([3], [passed_ns])
