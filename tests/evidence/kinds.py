@@ -314,6 +314,20 @@ KINDS: dict[str, Kind] = {
         chunk=1_000,
         parts=_VERDICTS,
     ),
+    "elections-with-restarts-and-copies": Kind(
+        title="likewise, with producers that send again, a min ISR that changes, and other requests",
+        judge=_elections(
+            Conditions(
+                copies_share=election_runs.MANY_COPIES,
+                mishaps=True,
+                others=True,
+                restarts=True,
+                settings=True,
+            )
+        ),
+        chunk=500,
+        parts=_VERDICTS,
+    ),
     "committed-offsets": Kind(
         title="small histories of committed offsets, against exhaustive search",
         judge=_committed_offsets,
