@@ -30,6 +30,16 @@ def restarts(end: int, *, hw: int) -> list[Row]:
     ]
 
 
+WRITTEN_AGAIN = [
+    *LEADER_OF_TWO,
+    *restarts(1, hw=2),
+    leads(31, 1, 1, hw=1, epoch=0, cause="role"),
+    leads(41, 1, 2, hw=1, epoch=0),
+    leads(42, 1, 2, hw=2, epoch=0, cause="high-watermark"),
+]
+"""Broker 1 loses offset 1, leads on at 31 in its epoch, and writes there again at 41."""
+
+
 def chooses_3(epoch: int, *, flagged: bool = True) -> list[Row]:
     """Broker 3 is elected at 60, which has only op 0."""
     return [
@@ -267,13 +277,7 @@ def test_what_a_leader_lost_and_what_it_wrote_there_after_that_do_not_contradict
     name: str, judgement: Judgement
 ) -> None:
     """Broker 1 loses op 1, leads on, and writes op 2 at its offset in the same leader epoch."""
-    logs = [
-        *LEADER_OF_TWO,
-        *restarts(1, hw=2),
-        leads(31, 1, 1, hw=1, epoch=0, cause="role"),
-        leads(41, 1, 2, hw=1, epoch=0),
-        leads(42, 1, 2, hw=2, epoch=0, cause="high-watermark"),
-    ]
+    logs = WRITTEN_AGAIN
     again = Call(op=2, kind="append", process=2, inv=40, res=43, offset=1)
     calls = [*FIRST_TWO, again, *final_read(10, 0, 2)]
     faults = [fault(19, name, ["b1"], healed=22)]
@@ -443,11 +447,7 @@ def test_a_leader_epoch_that_wrote_two_records_at_an_offset_may_have_written_eit
     The response to op 2 comes after op 3 was written, so that its time shows no epoch.
     """
     logs = [
-        *LEADER_OF_TWO,
-        *restarts(1, hw=2),
-        leads(31, 1, 1, hw=1, epoch=0, cause="role"),
-        leads(41, 1, 2, hw=1, epoch=0),
-        leads(42, 1, 2, hw=2, epoch=0, cause="high-watermark"),
+        *WRITTEN_AGAIN,
         replica(50, 1, 2, hw=2, role="offline", cause="down"),
         replica(56, 1, 1, hw=1, epoch=-1, cause="load"),
         leads(61, 1, 1, hw=1, epoch=2, cause="role"),
@@ -525,11 +525,7 @@ def test_a_log_end_that_was_asked_for_after_a_restart_shows_what_the_leader_wrot
 ) -> None:
     """Broker 1 loses op 1 in a power cut, leads on, writes op 2 there, and loses it without a fault."""
     logs = [
-        *LEADER_OF_TWO,
-        *restarts(1, hw=2),
-        leads(31, 1, 1, hw=1, epoch=0, cause="role"),
-        leads(41, 1, 2, hw=1, epoch=0),
-        leads(42, 1, 2, hw=2, epoch=0, cause="high-watermark"),
+        *WRITTEN_AGAIN,
         replica(50, 1, 2, hw=2, role="offline", cause="down"),
         replica(56, 1, 1, hw=1, epoch=-1, cause="load"),
         leads(61, 1, 1, hw=1, epoch=0, cause="role"),
@@ -620,13 +616,7 @@ def test_an_append_that_was_open_while_an_epoch_wrote_two_records_at_an_offset_m
 
     The near miss: no fault explains why broker 1 lost op 1.
     """
-    logs = [
-        *LEADER_OF_TWO,
-        *restarts(1, hw=2),
-        leads(31, 1, 1, hw=1, epoch=0, cause="role"),
-        leads(41, 1, 2, hw=1, epoch=0),
-        leads(42, 1, 2, hw=2, epoch=0, cause="high-watermark"),
-    ]
+    logs = WRITTEN_AGAIN
     late = Call(op=2, kind="append", process=2, inv=2, res=acked_at, offset=1)
     calls = [*FIRST_TWO, late, *final_read(10, 0, 2)]
     faults = [fault(19, name, ["b1"], healed=22)]
@@ -645,11 +635,7 @@ def test_a_read_shows_either_of_two_records_of_an_epoch_if_nothing_shows_which_o
     The response to op 1 does not say which one it is. The near miss: it was sent after the first one was written.
     """
     logs = [
-        *LEADER_OF_TWO,
-        *restarts(1, hw=2),
-        leads(31, 1, 1, hw=1, epoch=0, cause="role"),
-        leads(41, 1, 2, hw=1, epoch=0),
-        leads(42, 1, 2, hw=2, epoch=0, cause="high-watermark"),
+        *WRITTEN_AGAIN,
         replica(50, 1, 2, hw=2, role="offline", cause="down"),
         replica(56, 1, 1, hw=1, epoch=-1, cause="load"),
         leads(61, 1, 1, hw=1, epoch=0, cause="role"),
