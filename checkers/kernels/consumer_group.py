@@ -11,10 +11,10 @@
 
 A lawful flagged election of the partition may lose records that were delivered and committed. A skipped record is
 excused if a member received another record at its offset, that one was lost so, and the same member sent a commit
-above the offset, whatever became of it. If it sent none, the next member has to begin at or below the offset. So
-has the same member if it polls there again before it sends one. A member that was at or below the offset, by its
-assignment or by an acknowledged commit of its own, and that commits above it afterwards, passed it in between. So
-after such an event only commits count that were sent since, whoever sent them.
+above the offset, whatever became of it. If it sent none, the next member has to begin at or below the offset. The
+same is true of the member itself if it polls there again before it sends one. A member that was at or below the
+offset, by its assignment or by an acknowledged commit of its own, and that commits above it afterwards, passed the
+offset in between. Commits that any member sent before that are no excuse.
 
 A log with missing offsets may have had nothing there. So there a lost record above the offset counts too, unless
 the skipped record was established before the loss, and it is undecided if that one may have been in the log that
