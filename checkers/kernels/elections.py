@@ -172,6 +172,7 @@ class Elections:
         shown: Shown = NOTHING_SHOWN,
     ) -> None:
         self._clock_error_ns = clock_error_ns
+        self._last_ns = INF_NS if shown.last_ns is None else shown.last_ns
         rows = partition_states.sort_by("metadata_offset").to_pylist()
         gaps = MetadataGaps(rows, shown, clock_error_ns)
         may_commit_alone = any(gaps.is_missing_before) or any(
@@ -352,10 +353,13 @@ class Elections:
         Args:
             lost: The records.
             until: For each of them another record that proves that it was gone; only elections before that one was
-                established count. None if they are gone at the end of the run.
+                established count. None if they are gone at the end of the run: what follows the last operation of
+                the partition explains nothing that clients saw.
             written: What reads show of who wrote where. A leader that wrote at an offset had nothing there when it
                 was elected. Complete logs show that themselves.
         """
+        last_ns = np.full(len(lost.offset), self._last_ns)
+        lost = replace(lost, gone_ns=np.minimum(lost.gone_ns, last_ns))
         found = self._by_clocks(lost, until, written)
         if all(each.earliest_ns == each.at_ns for each in (*self.elections, *self.cuts)):
             return found
@@ -385,7 +389,7 @@ class Elections:
         # Either the record may be older and the other one later than the clocks show, or the other way round.
         for older_ns, later_ns in ((-error_ns, error_ns), (error_ns, -error_ns)):
             after = None if until is None else until.moved(-error_ns, later_ns)
-            other = self._fates(lost.moved(older_ns, error_ns), after, written)
+            other = self._fates(lost.moved(older_ns, error_ns, later_ns), after, written)
             outcome[other.outcome != found.outcome] = UNDECIDED
             election = np.where(election < 0, other.election, election)
         return Fates(outcome=outcome, election=election)
@@ -505,7 +509,7 @@ class Elections:
 
     def _concerns(self, event: Election, lost: Claims, until: Claims | None) -> tuple[Bools, Bools]:
         """Returns which records an election may have lost, by what is known of when, and which certainly may."""
-        is_after, is_before = _is_after(event, lost), _is_before(event, until)
+        is_after, is_before = _is_after(event, lost), _is_before(event, lost, until)
         if event.is_possible:
             is_possible = (lost.from_ns <= _committed_ns(event, lost)) & is_before
             is_possible &= np.maximum(lost.epoch, lost.low_epoch) < event.leader_epoch
@@ -653,10 +657,10 @@ def _is_after(election: Election, lost: Claims) -> Bools:
     return is_older
 
 
-def _is_before(election: Election, until: Claims | None) -> Bools | bool:
-    """Returns which records may have been established after an election."""
+def _is_before(election: Election, lost: Claims, until: Claims | None) -> Bools | np.bool_:
+    """Returns before which records, or before which losses were seen, an election may have been."""
     if until is None:
-        return True
+        return _committed_ns(election, lost) <= lost.gone_ns
     known = np.maximum(until.epoch, until.low_epoch)
     at_ns = _committed_ns(election, until)
     before: Bools = (at_ns <= until.by_ns) | (election.leader_epoch <= known)

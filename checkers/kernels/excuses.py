@@ -20,9 +20,9 @@ import numpy as np
 from checkers.kernels.claims import ClaimReader
 from checkers.kernels.columns import Columns, find_pairs, heads
 from checkers.kernels.elections import Elections
-from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Fates
+from checkers.kernels.fates import EXCUSED, NEVER_NS, UNDECIDED, UNEXCUSED, Claims, Fates
 from checkers.kernels.findings import Finding
-from checkers.kernels.history import I8, I64, INF_NS, OK_SOMEWHERE, PartitionHistory
+from checkers.kernels.history import I8, I64, INF_NS, OK_SOMEWHERE, PartitionHistory, lookup
 from checkers.kernels.log_contents import ANY_EPOCH
 from checkers.kernels.lost_acked import REUSED
 from checkers.kernels.ranks import rank_of
@@ -110,9 +110,19 @@ class Excuses:
             return fates
         return fates_of(finding.count, UNEXCUSED)
 
-    def lost(self, ops: I64, offsets: I64, values: I64) -> Fates:
-        """Returns what elections did to records that are gone at the end of the run."""
+    def lost(
+        self, ops: I64, offsets: I64, values: I64, gone_ns: I64 | np.int64 = NEVER_NS
+    ) -> Fates:
+        """Returns what elections did to records that are gone at the end of the run.
+
+        Args:
+            ops: Operations that show them.
+            offsets: Where they were.
+            values: Their values.
+            gone_ns: When clients saw at the latest that they were gone, if that was before the last operation.
+        """
         claims = self._reader.claims(ops, offsets, values, last_shown=True)
+        claims = replace(claims, gone_ns=np.broadcast_to(gone_ns, len(ops)))
         fates = self._of_lost(claims, offsets, values)
         if not self._reader.sent_again:
             return fates
@@ -145,7 +155,8 @@ class Excuses:
         if not len(rows):
             return outcome
         ops, offset, value = read_by[rows], offsets[rows], values[rows]
-        copies = self._reader.claims(ops, offset, value)
+        gone_ns = np.broadcast_to(claims.gone_ns, len(outcome))[rows]
+        copies = replace(self._reader.claims(ops, offset, value), gone_ns=gone_ns)
         of_copy = self._elections.fates(copies, written=self._reader.written).outcome
         stamp = self._reader.stamps(ops, offset)
         low, high = claims.low_epoch[rows], claims.high_epoch[rows]
@@ -282,7 +293,9 @@ class Excuses:
         rows = np.flatnonzero(finding.second >= 0)
         if self._is_sparse and len(rows):
             ops = finding.second[rows]
-            lost = self.lost(ops, finding.offset[rows], ops)
+            history = self._history
+            passed_ns = history.poll_res[lookup(history.poll_op)(finding.first[rows])]
+            lost = self.lost(ops, finding.offset[rows], ops, passed_ns)
             # Or what the poll returned was lost, before the skipped record was established.
             returned = self._side(finding.first[rows], self._returned_after(finding, rows))
             skipped = _Sides(op=ops, offset=finding.offset[rows], value=ops)

@@ -21,6 +21,8 @@ from checkers.kernels.metadata_gaps import Gap
 UNEXCUSED, UNDECIDED, EXCUSED = 0, 1, 2
 """What elections mean for a loss, the better the larger."""
 
+NEVER_NS = np.int64(INF_NS)
+
 NOT_LOST, CUT, GAP = -1, -2, -3
 """Stand for the number of an election: none, a leader that cut its own log, elections that are not recorded."""
 
@@ -120,6 +122,7 @@ class Claims(Records):
         may_be_removed: whether a cleaner may have removed it, as a later record of its key permits.
         read_ns: when the last read was invoked that shows it and whose leader epoch is not known, minus infinity
             if there is none.
+        gone_ns: when clients saw at the latest that it was gone, infinity if that is not known.
         elections_are_early: whether elections count as committed at the earliest moment, when it is compared with
             those of these records.
     """
@@ -128,6 +131,7 @@ class Claims(Records):
     epoch: I64
     may_be_removed: Bools | np.bool_ = np.False_
     read_ns: I64
+    gone_ns: I64 | np.int64 = NEVER_NS
     elections_are_early: bool = False
 
     @property
@@ -142,13 +146,14 @@ class Claims(Records):
         timeless: Bools = self.from_ns <= -INF_NS
         return timeless
 
-    def moved(self, from_ns: int, by_ns: int) -> "Claims":
+    def moved(self, from_ns: int, by_ns: int, gone_ns: int = 0) -> "Claims":
         """Returns the claims with other bounds of when they were established; what is unknown stays so."""
         return replace(
             self,
             from_ns=np.where(abs(self.from_ns) < INF_NS, self.from_ns + from_ns, self.from_ns),
             by_ns=np.where(abs(self.by_ns) < INF_NS, self.by_ns + by_ns, self.by_ns),
             read_ns=self.read_ns + from_ns,
+            gone_ns=np.where(self.gone_ns < INF_NS, self.gone_ns + gone_ns, self.gone_ns),
         )
 
     def written_in(self, epoch: I64, rows: Bools | np.bool_) -> "Claims":
@@ -234,7 +239,9 @@ def perhaps_lost(gap: Gap, lost: Claims, until: Claims | None) -> Concerned:
     is_older = np.maximum(lost.high_epoch, lost.epoch) < gap.last_epoch
     may_be = (lost.from_ns <= gap.until_ns) | is_older | (lost.high_epoch == ANY_EPOCH)
     may_be &= known < gap.last_epoch
-    if until is not None:
+    if until is None:
+        may_be &= gap.since_ns <= lost.gone_ns
+    else:
         after = np.maximum(until.epoch, until.low_epoch)
         may_be &= (gap.since_ns <= until.by_ns) | (gap.first_epoch <= after)
     rows = np.flatnonzero(may_be)

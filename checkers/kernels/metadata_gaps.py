@@ -43,6 +43,7 @@ class Shown:
 
     Attributes:
         first_ns: When the first one was invoked; None if that is not known.
+        last_ns: When the last one was invoked or completed; None likewise.
         epochs: The leader epochs of responses and of records, ascending.
         appended_ns: For those that only responses to appends show, when the first such append was invoked. A
             producer names the epoch of its metadata, which need not be that of the leader that responded.
@@ -52,6 +53,7 @@ class Shown:
     """
 
     first_ns: int | None = None
+    last_ns: int | None = None
     epochs: tuple[int, ...] = ()
     appended_ns: Mapping[int, int] = field(default_factory=dict)
     ends: Mapping[int, int] = field(default_factory=dict)

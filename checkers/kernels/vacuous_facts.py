@@ -98,6 +98,7 @@ def shown_in(extent: Extent, context: RunContext) -> Shown:
     appended, ends = dict(extent.appended_epochs), dict(extent.shown_ends)
     return Shown(
         first_ns=extent.first_ns,
+        last_ns=extent.last_ns,
         epochs=tuple(sorted({*ends, *appended})),
         appended_ns={epoch: at_ns for epoch, at_ns in appended.items() if epoch not in ends},
         ends=ends,

@@ -51,6 +51,10 @@ def decide_set(operations: Sequence[Operation]) -> Decision | None:
             text = operations[place].text()
             sentence = f"{text} saw the element {strange[0]}, which was never added"
             return Decision(is_valid=False, sentence=sentence, witnesses=(place,))
+        one = operations[place]
+        if one.function == "read" and len(one.output) != len(present):
+            sentence = f"{one.text()} returned an element twice"
+            return Decision(is_valid=False, sentence=sentence, witnesses=(place,))
     certain = {
         element: place
         for element, place in adds.items()

@@ -41,8 +41,6 @@ class SetModel:
         if function == "read":
             if not isinstance(output, Collection) or isinstance(output, str | bytes | Mapping):
                 return f"has the output {output!r}; a read of a set returns a list of elements"
-            if len(frozenset(frozen(item) for item in output)) != len(output):
-                return "returns an element twice; a read of a set returns each element once"
             return ""
         if isinstance(output, bool) or (output is None and function != "contains"):
             return ""
@@ -57,7 +55,11 @@ class SetModel:
         assert isinstance(state, frozenset)
         is_info = operation.outcome == INFO
         if operation.function == "read":
-            return state if is_info or frozenset(map(frozen, operation.output)) == state else None
+            if is_info:
+                return state
+            elements = frozenset(map(frozen, operation.output))
+            # No set returns an element twice.
+            return state if elements == state and len(elements) == len(operation.output) else None
         element = frozen(operation.input)
         is_member = element in state
         if operation.function == "contains":
@@ -74,7 +76,7 @@ class SetModel:
     def signature(self, operation: Operation) -> Hashable:
         """Returns the same value for operations that have the same effect."""
         if operation.function == "read":
-            return "read", frozenset(map(frozen, operation.output))
+            return "read", frozenset(map(frozen, operation.output)), len(operation.output)
         output = None if operation.outcome == INFO else frozen(operation.output)
         return operation.function, frozen(operation.input), output
 

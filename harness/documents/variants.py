@@ -140,6 +140,9 @@ it, so another record at the same offset is not mistaken for it. A leader that w
 establish records after the election. They are lost by that election if the new leader was not in the ISR; if it
 was, the old leader could not have committed them.
 
+An election counts only if it may have been before the last operation of the partition, because clients saw then
+that the record was gone; where a single poll shows that, before the poll completed.
+
 The first election that chose a replica without the record decides, unless a replica that has it is elected later.
 A leader that cuts its own log is never excused, even if a replica has another record of the same epoch at that
 offset afterwards. A leader that restarts, and leads on without another election, lost what it has no longer: that

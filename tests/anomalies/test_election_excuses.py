@@ -374,6 +374,52 @@ def test_no_election_excuses_a_read_that_skipped_a_record() -> None:
     assert judgements(verdict, "lost-record") == {FORBIDDEN: 1}
 
 
+@pytest.mark.parametrize(
+    ("lost", "identifier"),
+    [
+        ([append(1, 1, at=3)], "lost-acked-write"),
+        ([append(1, None, at=3)], "lost-acked-write"),
+        ([append(1, None, at=3, outcome="info"), read(5, 20, 0, 1)], "visible-regress"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("elected_at", "error_ns", "judgement"),
+    [
+        (906, 0, EXCUSED),
+        (907, 0, FORBIDDEN),
+        (907, 1, UNDECIDED),
+        (906, 1, UNDECIDED),
+        (908, 1, FORBIDDEN),
+    ],
+)
+def test_an_election_after_the_last_operation_excuses_no_loss(
+    lost: list[Call], identifier: str, elected_at: int, error_ns: int, judgement: Judgement
+) -> None:
+    """The final reads end at 906."""
+    calls = [append(0, 0, at=1), *lost, *final_read(10, 0)]
+    states = [state(0, 1, [1, 2], epoch=0), state(elected_at, 2, [2], epoch=1, flagged=True)]
+    context = replace(CONTEXT, clock_error_ns=error_ns)
+    assert judgements(judge_run(run(calls, states=states), context), identifier) == {judgement: 1}
+
+
+def test_an_election_that_may_have_been_before_the_last_operation_leaves_a_loss_undecided() -> None:
+    late = {**state(910, 2, [2], epoch=1, flagged=True), "after_ns": 900}
+    verdict = judged([*FIRST_TWO, *final_read(10, 0)], [state(0, 1, [1, 2], epoch=0), late])
+    assert judgements(verdict, "lost-acked-write") == {UNDECIDED: 1}
+
+
+@pytest.mark.parametrize(("elected_at", "judgement"), [(21, EXCUSED), (22, FORBIDDEN)])
+def test_an_election_after_a_read_does_not_excuse_what_it_skipped_in_a_sparse_log(
+    elected_at: int, judgement: Judgement
+) -> None:
+    """The poll begins at 20 and ends at 21."""
+    skipping = replace(read(5, 20, 0), records=((0, 0), (2, 3)))
+    calls = [*FIRST_TWO, append(3, 2, at=6), skipping, *final_read(10, 0)]
+    states = [state(0, 1, [1], epoch=0), state(elected_at, 2, [2], epoch=1, flagged=True)]
+    verdict = judge_run(run(calls, states=states), replace(CONTEXT, sparse_offsets=True))
+    assert judgements(verdict, "lost-record") == {judgement: 1}
+
+
 @pytest.mark.parametrize(("elected_at", "judgement"), [(50, EXCUSED), (150, FORBIDDEN)])
 def test_a_duplicate_is_excused_if_its_first_place_was_given_up(
     elected_at: int, judgement: Judgement

@@ -232,7 +232,7 @@ def test_an_append_that_may_be_lost_needs_no_place(
     """Op 2 succeeded without an offset before op 1, at offset 0, was sent. So it is not in the log."""
     states = [state(0, 1, [1, 2], epoch=0)]
     states += [
-        state(100 * epoch, 1 + epoch, [1 + epoch], epoch=epoch, flagged=each)
+        state(3 * epoch, 1 + epoch, [1 + epoch], epoch=epoch, flagged=each)
         for epoch, each in enumerate(flagged, 1)
     ]
     calls = [append(1, 0, at=10), append(2, None, at=1, acks=acks)]

@@ -250,7 +250,6 @@ def test_what_is_no_model_is_refused_in_one_sentence(name: str, sentence: str) -
         ("key-value", op("append", ("a", 1), None, 1, 2), "only text can be appended"),
         ("key-value", op("delete", "a", None, 1, 2), "a key-value store has get, put, append, cas"),
         ("set", op("read", None, 5, 1, 2), "a read of a set returns a list of elements"),
-        ("set", op("read", None, [1, 1], 1, 2), "a read of a set returns each element once"),
         ("set", op("contains", 1, None, 1, 2), "contains returns True or False"),
         ("queue", enqueue(None, 1, 2), "enqueues nothing"),
         ("queue", op("peek", None, 1, 1, 2), "a queue has enqueue, dequeue"),

@@ -228,6 +228,17 @@ def test_a_set_loses_no_element_and_reads_agree_on_the_order() -> None:
     assert is_valid("set", op("add", 1, None, 1, None, "info"), op("contains", 1, False, 3, 4))
 
 
+@pytest.mark.parametrize("is_searched", [False, True])
+def test_a_set_that_returns_an_element_twice_is_not_linearizable(is_searched: bool) -> None:
+    """An element that is added twice cannot be decided without a search."""
+    adds = [op("add", 1, None, 1, 2), *([op("add", 1, None, 3, 4)] if is_searched else [])]
+    found = check("set", *adds, op("read", None, [1, 1], 5, 6))
+    assert found.validity == Validity.INVALID
+    assert is_valid("set", *adds, op("read", None, [1], 5, 6))
+    both = [op("read", None, values, 5, 6) for values in ([1], [1, 1])]
+    assert not is_valid("set", *adds, *both), "not the same as a read of one"
+
+
 def test_a_long_contradiction_about_a_set_is_cut_after_four_operations() -> None:
     result = check(
         "set",
