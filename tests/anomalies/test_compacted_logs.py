@@ -656,6 +656,7 @@ def test_a_member_may_pass_over_what_the_cleaner_removed() -> None:
     assert (verdict.validity, ids(verdict)) == (Validity.INVALID, {"group-skipped-record"})
 
 
+@pytest.mark.parametrize("before", [0, 2])
 @pytest.mark.parametrize(
     ("elected_at", "replaced_at", "key", "judgement"),
     [
@@ -669,22 +670,27 @@ def test_a_member_may_pass_over_what_the_cleaner_removed() -> None:
     ],
 )
 def test_the_next_leader_may_have_a_record_that_its_predecessor_had_removed(
-    elected_at: int, replaced_at: int, key: str, judgement: Judgement
+    elected_at: int, replaced_at: int, key: str, judgement: Judgement, before: int
 ) -> None:
-    """Op 3 replaced op 2, so a member went from offset 2 to 3; the leader of the final reads still has op 2."""
-    calls = [append(op, op, at=1 + 2 * op) for op in range(3)] + [append(3, 3, at=replaced_at)]
-    # How the member got to offset 3 is not recorded.
-    polls = [delivery(30, (0, 0), (1, 1)), replace(delivery(31, (3, 3)), position=-1)]
-    calls += [*polls, final(80, 900, (0, 0), (1, 1), (2, 2), (3, 3), end=4)]
+    """An append replaced the one before it, so a member passed over that; the last leader still has it."""
+    calls = [append(op, op, at=1 + 2 * op) for op in range(before + 1)]
+    last = before + 1
+    calls.append(append(last, last, at=replaced_at))
+    received = [(op, op) for op in range(before)]
+    polls = [delivery(30, *received)] if received else []
+    # How the member got behind the record is not recorded.
+    polls.append(replace(delivery(31, (last, last)), position=-1))
+    whole = [(op, op) for op in range(last + 1)]
+    calls += [*polls, final(80, 900, *whole, end=last + 1)]
     group = Group()
-    group.commit(4)
+    group.commit(last + 1)
     states = [state(-2, 1, [1, 2], epoch=0), state(elected_at, 2, [2], epoch=1)]
-    keys = {0: "a", 1: "b", 2: key and "c", 3: key}
+    keys = {**{op: f"other {op}" for op in range(before)}, before: key and "c", last: key}
     tables = {**run(calls, states=states, group_events=group.rows), **keyed(calls, keys)}
     checkers = (*LOG_CHECKERS, "consumer-group")
     verdict = judge_with_final_reads(tables, replace(CONTEXT, checkers=checkers))
     (anomaly,) = [each for each in verdict.anomalies if each.id == "group-skipped-record"]
-    assert (anomaly.details["offsets"], anomaly.judgement) == ([2], judgement)
+    assert (anomaly.details["offsets"], anomaly.judgement) == ([before], judgement)
 
 
 @pytest.mark.parametrize(

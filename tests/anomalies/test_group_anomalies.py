@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -243,6 +244,36 @@ def test_a_member_that_was_moved_back_passes_a_record_again(
         assert differences(tables, CONTEXT, random.Random(seed)) == []
 
 
+@pytest.mark.parametrize(
+    ("committed_ns", "judgement"), [(350, Judgement.EXCUSED), (450, Judgement.FORBIDDEN)]
+)
+def test_a_commit_between_two_moves_back_does_not_take_a_member_past_a_record(
+    committed_ns: int, judgement: Judgement
+) -> None:
+    """Member 70 receives offset 1 at 131, which the election at 300 loses, and is moved back at 400 and 500."""
+    group = Group()
+    group.commit(3)
+    events = [{**row, "at_ns": committed_ns} for row in group.rows]
+    backs = [replace(delivery(op, (0, 0)), inv=at, res=at + 1) for op, at in ((31, 400), (32, 500))]
+    rest = replace(delivery(33, (2, 2)), inv=510, res=511)
+    deliveries = (delivery(30, (0, 0), (1, 99)), *backs, rest)
+    (anomaly,) = found(judged(group, *deliveries, flagged=True, events=events))
+    assert (anomaly.details["offsets"], anomaly.judgement) == ([1], judgement)
+
+
+def test_a_member_passes_what_it_receives_in_the_poll_with_which_it_was_moved_back() -> None:
+    """Member 70 receives offset 1 at 131, and at 201 from the start again; a flagged election at 450 loses it."""
+    group = Group()
+    group.commit(3)
+    events = [{**row, "at_ns": 400} for row in group.rows]
+    lost = (0, 0), (1, 99)
+    again = replace(delivery(31, *lost), inv=200, res=201)
+    rest = replace(delivery(32, (2, 2)), inv=510, res=511)
+    deliveries = (delivery(30, *lost), again, rest)
+    (anomaly,) = found(judged(group, *deliveries, flagged=True, elected_at=450, events=events))
+    assert (anomaly.details["offsets"], anomaly.judgement) == ([1], Judgement.EXCUSED)
+
+
 def of_sparse_log(*later: Call, sparse: bool = True, flagged: bool = True) -> list[Judgement]:
     """Judges a group of which a member receives offset 0, and 2, which is lost; nothing was at offset 1.
 
@@ -285,24 +316,45 @@ def test_in_a_sparse_log_a_lost_record_does_not_excuse_a_skip_below_it(
     assert of_sparse_log(earlier) == [judgement]
 
 
+@pytest.mark.parametrize(
+    ("sent_at", "judgement"), [(131, Judgement.UNDECIDED), (132, Judgement.EXCUSED)]
+)
+def test_in_a_sparse_log_the_first_record_above_an_offset_shows_when_a_member_had_passed_it(
+    sent_at: int, judgement: Judgement
+) -> None:
+    """A member receives offset 2 at 131, then 3 and 4. Only the first one shows whether op 1 was sent later."""
+    group = Group()
+    group.commit(5)
+    lost = [append(7 + offset, offset, at=10) for offset in (2, 3, 4)]
+    calls = [APPENDS[0], *lost, delivery(30, (0, 0), (2, 9)), delivery(31, (3, 10), (4, 11))]
+    calls += [replace(append(1, 1, at=sent_at), res=None, outcome="info"), *final_read(80, 0, 1)]
+    states = [state(2, 1, [1, 2, 3], epoch=0), state(300, 2, [2], epoch=1, flagged=True)]
+    tables = run(calls, states=states, group_events=group.rows)
+    (anomaly,) = found(judge_run(tables, replace(CONTEXT, sparse_offsets=True)))
+    assert (anomaly.details["offsets"], anomaly.judgement) == ([1], judgement)
+
+
 def of_empty_end(
     *later: Call,
-    poll: Call | None = None,
+    polls: Sequence[Call] = (delivery(30, (0, 0)),),
     flagged: bool = True,
     sparse: bool = True,
+    group: Group | None = None,
 ) -> list[Judgement]:
     """Judges a group that receives offset 0 and commits 2 at 230; offset 1 was taken, and had no record.
 
     Args:
         later: What else clients append; the final reads return it at offset 1.
-        poll: How the member received offset 0, unless it is a poll at 130 that began there.
+        polls: How the group received offset 0, unless it is a poll of member 70 at 130 that began there.
         flagged: Whether the election at 300, which loses the end of the log, is flagged.
         sparse: Whether offsets may be missing.
+        group: The group, if it has events before that commit. Member 70 sends the commit.
     """
-    group = Group()
+    group = group or Group()
+    group.member = MEMBER
     group.commit(2)
-    events = [{**row, "at_ns": 220 + row["at_ns"]} for row in group.rows]
-    calls = [APPENDS[0], poll or delivery(30, (0, 0)), *later]
+    events = [{**row, "at_ns": 230 + row["at_ns"] - group.rows[-2]["at_ns"]} for row in group.rows]
+    calls = [APPENDS[0], *polls, *later]
     calls += final_read(80, 0, *(call.op for call in later))
     states = [
         state(2, 1, [1, 2, 3], epoch=0),
@@ -356,7 +408,32 @@ def test_the_poll_that_passed_the_end_of_the_log_is_known(
     poll: dict[str, Any], judgement: Judgement
 ) -> None:
     later = append(1, 1, at=400)
-    assert of_empty_end(later, poll=replace(delivery(30, (0, 0)), **poll)) == [judgement]
+    assert of_empty_end(later, polls=[replace(delivery(30, (0, 0)), **poll)]) == [judgement]
+
+
+def test_a_poll_that_begins_at_an_offset_passes_it() -> None:
+    """Member 71 receives offset 0, and 70 begins at offset 1, where it gets no record."""
+    received = delivery(30, (0, 0), process=71)
+    empty = Call(op=31, kind="poll", process=MEMBER, inv=140, res=141, position=1)
+    judgements = []
+    for position in (1, 2):
+        polls = [received, replace(empty, position=position)]
+        judgements += of_empty_end(append(1, 1, at=400), polls=polls, group=Group(member=71))
+    assert judgements == [Judgement.EXCUSED, Judgement.FORBIDDEN]
+
+
+def test_a_member_that_passes_the_end_lawfully_does_not_excuse_one_that_skipped_it() -> None:
+    """Member 71 began behind offset 1 and committed 2. Then member 70 was assigned offset 0 and went over 1."""
+    later = append(1, 1, at=400)
+    behind = Call(op=29, kind="poll", process=71, inv=120, res=121, position=2)
+    polls = [behind, delivery(30, (0, 0))]
+    group = Group(member=71)
+    assert of_empty_end(later, polls=polls, group=group) == [Judgement.EXCUSED]
+    group = Group(member=71)
+    group.commit(2)
+    group.member = MEMBER
+    group.note("assigned", 0)
+    assert of_empty_end(later, polls=polls, group=group) == [Judgement.FORBIDDEN]
 
 
 def test_the_epochs_of_records_show_that_a_skipped_one_was_in_a_later_log() -> None:
