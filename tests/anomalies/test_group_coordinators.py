@@ -297,6 +297,34 @@ def test_a_coordinator_may_have_left_the_isr_in_a_gap() -> None:
         assert judgement_of(judged(STALE, first, again)) is judgement
 
 
+@pytest.mark.parametrize(
+    ("still_there_at", "judgement"), [(175, Judgement.UNDECIDED), (185, Judgement.FORBIDDEN)]
+)
+def test_a_coordinator_left_the_isr_after_the_last_state_that_shows_it_there(
+    still_there_at: int, judgement: Judgement
+) -> None:
+    """Broker 1 is replaced at 150. States are missing before 220. The second commit was acknowledged at 180."""
+    states = [
+        {**election(at, flagged=False), "isr": [1, 2], "partition_epoch": changes}
+        for at, changes in ((150, 1), (still_there_at, 2), (220, 5))
+    ]
+    assert judgement_of(judged(STALE, *states)) is judgement
+
+
+@pytest.mark.parametrize("changes", [1, 3])
+def test_states_that_are_missing_before_a_coordinator_is_replaced_do_not_show_that_it_knew(
+    changes: int,
+) -> None:
+    """The partition has no leader at 150, and broker 1 leaves the ISR at 160, when another one is elected."""
+    without = {**state(150, -1, [1, 2], epoch=1), "topic": OFFSETS, "partition": PARTITION}
+    elected = election(160, flagged=False, epoch=2)
+    states = [
+        {**without, "partition_epoch": changes},
+        {**elected, "partition_epoch": changes + 1},
+    ]
+    assert judgement_of(judged(STALE, *states)) is Judgement.UNDECIDED
+
+
 def test_a_coordinator_that_came_back_later_may_have_answered_before() -> None:
     elections = (election(150, flagged=False), returned(205))
     assert judgement_of(judged(STALE, *elections)) is Judgement.UNDECIDED
