@@ -7,6 +7,7 @@ import pytest
 from checkers.kernels.compose import (
     acked_during_faults,
     by_partition,
+    committed_during_faults,
     judge_run,
     partition_checkers,
     whole_run_checkers,
@@ -17,6 +18,7 @@ from harness.contracts.run_context import (
     SESSION_CHECKER,
     RunContext,
 )
+from tests.anomalies.recorded_transactions import A, Events, producer
 from tests.anomalies.runs import append, fault, final_read, replica, run, state, table, violation
 
 CALLS = [append(0, 0, at=10), append(1, 1, at=12), *final_read(50, 0, 1)]
@@ -90,3 +92,47 @@ def test_every_checker_of_appends_sees_one_partition_at_a_time() -> None:
     context = RunContext(checkers=names, enabled_faults=())
     assert {one.name for one in partition_checkers(context)} >= set(names)
     assert not {one.name for one in whole_run_checkers(context)} & set(names)
+
+
+@pytest.mark.parametrize(
+    ("flagged", "unexcused", "excused"), [(False, 2, 0), (True, 0, 2), (None, 0, 0)]
+)
+def test_only_lost_appends_count_as_lost_records(
+    flagged: bool | None, unexcused: int, excused: int
+) -> None:
+    """An election at 30 loses both appends, unless it is None. A broken invariant is always found."""
+    states = [state(1, 1, [1, 2], epoch=0)]
+    states += [] if flagged is None else [state(30, 2, [2], epoch=1, flagged=flagged)]
+    log = (0, 1) if flagged is None else ()
+    calls = [*CALLS[:2], *final_read(50, *log)]
+    tables = run(calls, states=states, violations=[violation("INV-1: two leaders")])
+    verdict = judge_run(tables, RunContext(unclean_election_enabled=True))
+    assert "invariant-broken" in {anomaly.id for anomaly in verdict.anomalies}
+    assert (verdict.unexcused_lost_records, verdict.excused_lost_records) == (unexcused, excused)
+
+
+def test_what_a_checker_of_the_whole_run_finds_is_of_no_partition() -> None:
+    """A read returns a record of a transaction that aborted."""
+    events = Events()
+    aborted = producer(events, 1)
+    value = events.send(aborted, 0, A, 0)
+    events.abort(aborted)
+    events.read(7, A, (0, value))
+    places = {(anomaly.topic, anomaly.partition) for anomaly in events.verdict().anomalies}
+    assert places == {("", -1)}
+
+
+def test_no_transaction_committed_during_faults_if_there_is_no_fault_or_no_transaction() -> None:
+    events = Events()
+    events.commit(events.begin(1))
+    committed, nothing = (table("transaction_events", rows) for rows in (events.rows, []))
+    in_force, no_fault = (table("faults", rows) for rows in ([fault(0, "kill", ["b1"])], []))
+    counts = [
+        committed_during_faults(transactions, faults)
+        for transactions, faults in (
+            (committed, in_force),
+            (committed, no_fault),
+            (nothing, in_force),
+        )
+    ]
+    assert counts == [1, 0, 0]
