@@ -44,11 +44,18 @@ def reader_of(
 
 
 def claim(
-    calls: list[Call], replicas: list[Row], op: int, offset: int, value: int = NONE
+    calls: list[Call],
+    replicas: list[Row],
+    op: int,
+    offset: int,
+    value: int = NONE,
+    *,
+    sent_again: bool = False,
 ) -> tuple[int, int, int, int, int]:
     """Returns the smallest and largest epoch, the two times, and the epoch that shows the record."""
     tables = operations_table(calls), records_table(calls), ends_table(calls)
-    found = reader_of(*tables, replicas).claims(ints(op), ints(offset), ints(value))
+    reader = reader_of(*tables, replicas, sent_again=sent_again)
+    found = reader.claims(ints(op), ints(offset), ints(value))
     columns = (found.low_epoch, found.high_epoch, found.from_ns, found.by_ns, found.epoch)
     low, high, from_ns, by_ns, epoch = (int(column[0]) for column in columns)
     return low, high, from_ns, by_ns, epoch
@@ -157,6 +164,40 @@ def test_a_log_end_shows_that_a_record_was_there_without_naming_it(
         leads(51, 2, 1, hw=1, epoch=1, cause="role"),
     ]
     assert claim(calls, logs, 5, 0) == expected
+
+
+@pytest.mark.parametrize(
+    ("passed_at", "expected"), [(59, (0, 0, 59, 59, 0)), (60, (0, 0, 60, 60, 1))]
+)
+def test_a_deposed_leader_established_a_record_if_its_high_watermark_passed_it_first(
+    passed_at: int, expected: tuple[int, ...]
+) -> None:
+    """The high watermark of the leader of epoch 1, which responded, passed the record at 60."""
+    calls = [append(0, 0, at=1), replace(read(5, 70, end=1), epoch=1)]
+    logs = [
+        leads(1, 1, 1, hw=0, epoch=0),
+        replica(5, 2, 1, cause="replicate"),
+        leads(51, 2, 1, hw=0, epoch=1, cause="role"),
+        leads(passed_at, 1, 1, hw=1, epoch=0, cause="high-watermark"),
+        leads(60, 2, 1, hw=1, epoch=1, cause="high-watermark"),
+    ]
+    assert claim(calls, logs, 5, 0) == expected
+
+
+def test_a_leader_that_reports_late_what_it_wrote_does_not_make_the_record_younger() -> None:
+    """Its process ends before it reports offset 1, which the leader of epoch 1 has copied and commits at 60."""
+    unknown = replace(append(1, None, at=3, outcome="info"), res=None)
+    calls = [append(0, 0, at=1), unknown, replace(read(5, 90, 1, start=1), epoch=1)]
+    logs = [
+        leads(1, 1, 1, hw=0, epoch=0),
+        leads(2, 1, 1, hw=1, epoch=0, cause="high-watermark"),
+        replica(5, 2, 2, hw=1, cause="replicate"),
+        replica(6, 1, 1, hw=1, role="offline", cause="down"),
+        leads(51, 2, 2, hw=1, epoch=1, cause="role"),
+        leads(60, 2, 2, hw=2, epoch=1, cause="high-watermark"),
+        replica(100, 1, 2, hw=1, cause="load"),
+    ]
+    assert claim(calls, logs, 5, 1, 1) == (0, 0, 60, 60, 1)
 
 
 NOT_KNOWN = (-1, ANY_EPOCH, -(2**61), -(2**61), -1)
@@ -332,6 +373,46 @@ def test_of_two_records_the_one_that_was_committed_in_time_was_acknowledged(
     calls = [append(0, 0, at=1), replace(append(1, 1, at=3), res=acked_at)]
     logs = [*TWO_LEADERS, leads(70, 1, 2, hw=2, epoch=0, cause="high-watermark")]
     assert claim(calls, logs, 1, 1, 1)[:2] == epochs
+
+
+@pytest.mark.parametrize(("acked_at", "epochs"), [(54, (0, 0)), (55, (0, 1))])
+def test_a_record_may_have_been_written_at_the_moment_of_its_response(
+    acked_at: int, epochs: tuple[int, int]
+) -> None:
+    """The leader of epoch 1 wrote at 55. No leader had committed its record by then."""
+    calls = [append(0, 0, at=1), replace(append(1, 1, at=3), res=acked_at)]
+    assert claim(calls, TWO_LEADERS, 1, 1, 1)[:2] == epochs
+
+
+def test_what_a_leader_wrote_before_a_record_was_sent_is_another_record() -> None:
+    """Broker 1 wrote offset 1 at 5, and again at 41 after a restart. The leader of epoch 1 wrote it at 55."""
+    calls = [append(0, 0, at=1), replace(append(1, 1, at=35), res=200)]
+    logs = [
+        leads(1, 1, 1, hw=0, epoch=0),
+        leads(5, 1, 2, hw=1, epoch=0),
+        replica(6, 2, 1, cause="replicate"),
+        replica(20, 1, 2, hw=1, role="offline", cause="down"),
+        replica(26, 1, 1, hw=1, epoch=-1, cause="load"),
+        leads(31, 1, 1, hw=1, epoch=0, cause="role"),
+        leads(41, 1, 2, hw=1, epoch=0),
+        leads(51, 2, 1, hw=1, epoch=1, cause="role"),
+        leads(55, 2, 2, hw=1, epoch=1),
+        leads(60, 2, 2, hw=2, epoch=1, cause="high-watermark"),
+        leads(70, 1, 2, hw=2, epoch=0, cause="high-watermark"),
+    ]
+    assert claim(calls, logs, 1, 1, 1)[:2] == (0, 1)
+
+
+@pytest.mark.parametrize(("read_at", "epochs"), [(40, (-1, ANY_EPOCH)), (90, (1, 1))])
+def test_a_copy_that_was_read_before_a_leader_wrote_the_acknowledged_one_is_another_copy(
+    read_at: int, epochs: tuple[int, int]
+) -> None:
+    """Producers may send appends again. The only recorded write at offset 1 is one of epoch 1, at 55."""
+    calls = [append(0, 0, at=1), replace(append(1, 1, at=3), res=200)]
+    calls.append(read(5, read_at, 1, start=1))
+    logs = [*TWO_LEADERS[:1], *TWO_LEADERS[2:]]
+    assert claim(calls, logs, 1, 1, 1, sent_again=True)[:2] == (1, 1)
+    assert claim(calls, logs, 5, 1, 1, sent_again=True)[:2] == epochs
 
 
 @pytest.mark.parametrize(("named", "epochs"), [(0, (0, 0)), (1, (1, 1)), (-1, (0, 1))])
