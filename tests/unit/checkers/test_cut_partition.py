@@ -1,5 +1,6 @@
 """When the buckets of a partition alone are enough for its judgement."""
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,8 +24,9 @@ from checkers.kernels.measures import MS, attempts, moments_of, moments_until
 from checkers.kernels.slices import cut_slice
 from checkers.kernels.vacuous_facts import extent_of
 from harness.contracts.run_context import LOG_CHECKERS, RunContext
-from tests.anomalies.runs import append, fault, final_read, read, table
+from tests.anomalies.runs import append, fault, final_read, read, run, table
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
+from tests.property.cutting import judged_in_pieces
 
 CONTEXT = RunContext(checkers=LOG_CHECKERS, acked_during_faults_min=0)
 WIDTH = 2
@@ -128,6 +130,13 @@ def test_an_append_is_lost_too_if_no_bucket_has_anything(monkeypatch: pytest.Mon
     context = replace(CONTEXT, log_start_offset=5)
     assert judged([append(0, None, at=1), latest], context) is None
     assert judged([latest], context) is not None
+
+
+def test_no_append_is_revealed_if_no_bucket_has_anything() -> None:
+    """The offset of an append is not known, and no client asked for a log end or read anything."""
+    judgement = judged_in_pieces(run([LOST]), CONTEXT, random.Random(1))
+    assert [anomaly.id for anomaly in judgement.anomalies] == ["unseen"]
+    assert judgement.coverage["appends_unknown_revealed"] == 0
 
 
 def test_two_appends_of_one_process_that_swapped_places_need_more_than_buckets() -> None:
