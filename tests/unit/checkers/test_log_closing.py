@@ -2,7 +2,7 @@
 
 import pytest
 
-from checkers.kernels.transactions.check import check_log_transactions
+from checkers.kernels.transactions.check import check_inputs, check_log_transactions
 from checkers.kernels.transactions.columns import (
     Append,
     CommitOffset,
@@ -11,6 +11,7 @@ from checkers.kernels.transactions.columns import (
     transactions_of,
 )
 from checkers.kernels.transactions.isolation import KAFKA_READ_COMMITTED
+from checkers.kernels.transactions.log_closing import NO_CLOSING_READS
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,41 @@ def test_a_consumer_of_unknown_outcome_did_not_commit_if_its_outputs_are_not_the
     ]
     report = check_log_transactions(transactions_of(history), promise=KAFKA_READ_COMMITTED)
     assert [one.count for one in report.findings if one.id == "input-skipped"] == [1] * skipped
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_missed"), [("committed", True), ("unknown", True), ("aborted", False)]
+)
+def test_closing_reads_are_missed_if_a_transaction_may_have_committed(
+    outcome: str, is_missed: bool
+) -> None:
+    ended = Transaction(
+        id=1, invoked_ns=0, completed_ns=1, outcome=outcome, ops=(Append("a", 1),)
+    )
+    report = check_log_transactions(transactions_of([ended]), promise=KAFKA_READ_COMMITTED)
+    assert (NO_CLOSING_READS in report.unknown_reasons) is is_missed
+
+
+def test_members_of_both_isolation_levels_prove_no_commit_by_what_they_read() -> None:
+    """Transaction 3 shows an output of 2, whose outcome is unknown: a member may read it before it is committed."""
+    history = [
+        Transaction(id=1, invoked_ns=0, completed_ns=1, ops=(Append("a", 1),)),
+        Transaction(
+            id=2,
+            invoked_ns=2,
+            completed_ns=3,
+            outcome="unknown",
+            group=5,
+            ops=(Poll((("a", 0, 1),)), Append("b", 9), CommitOffset("a", 1)),
+        ),
+        Transaction(
+            id=3,
+            invoked_ns=4,
+            completed_ns=5,
+            group=5,
+            ops=(Poll((("a", 0, 1), ("b", 0, 9))), CommitOffset("a", 1)),
+        ),
+    ]
+    report = check_log_transactions(transactions_of(history), promise=KAFKA_READ_COMMITTED)
+    assert "input-processed-twice" in {one.id for one in report.findings}
+    assert not check_inputs(transactions_of(history))

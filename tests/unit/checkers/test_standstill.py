@@ -201,6 +201,8 @@ def test_a_partition_that_is_not_served_is_stuck_itself(
         assert [one.judgement for one in stuck(checked(more, states, context))] == ["forbidden"]
     assert not stuck(checked(more, [state(), state(21, partition=1, **values)]))
     assert not stuck(checked(more, states, replace(CONTEXT, final_phase_complete=True)))
+    by_another_checker = replace(CONTEXT, checkers=("transactions", "progress"))
+    assert not stuck(checked(more, states, by_another_checker)), "each partition is reported once"
 
 
 TIMES = (20.5, 22, 24, 26, 28, 29.5)
