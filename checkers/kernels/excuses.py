@@ -20,7 +20,7 @@ import numpy as np
 from checkers.kernels.claims import ClaimReader
 from checkers.kernels.columns import Columns, find_pairs, heads
 from checkers.kernels.elections import Elections
-from checkers.kernels.fates import EXCUSED, NEVER_NS, UNDECIDED, UNEXCUSED, Claims, Fates
+from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Fates
 from checkers.kernels.findings import Finding
 from checkers.kernels.history import I8, I64, INF_NS, OK_SOMEWHERE, PartitionHistory, lookup
 from checkers.kernels.log_contents import ANY_EPOCH
@@ -110,9 +110,7 @@ class Excuses:
             return fates
         return fates_of(finding.count, UNEXCUSED)
 
-    def lost(
-        self, ops: I64, offsets: I64, values: I64, gone_ns: I64 | np.int64 = NEVER_NS
-    ) -> Fates:
+    def lost(self, ops: I64, offsets: I64, values: I64, gone_ns: I64 | int = INF_NS) -> Fates:
         """Returns what elections did to records that are gone at the end of the run.
 
         Args:

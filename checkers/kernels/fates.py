@@ -21,7 +21,7 @@ from checkers.kernels.metadata_gaps import Gap
 UNEXCUSED, UNDECIDED, EXCUSED = 0, 1, 2
 """What elections mean for a loss, the better the larger."""
 
-NEVER_NS = np.int64(INF_NS)
+_NOT_SEEN_NS = np.int64(INF_NS)
 
 NOT_LOST, CUT, GAP = -1, -2, -3
 """Stand for the number of an election: none, a leader that cut its own log, elections that are not recorded."""
@@ -131,7 +131,7 @@ class Claims(Records):
     epoch: I64
     may_be_removed: Bools | np.bool_ = np.False_
     read_ns: I64
-    gone_ns: I64 | np.int64 = NEVER_NS
+    gone_ns: I64 | np.int64 = _NOT_SEEN_NS
     elections_are_early: bool = False
 
     @property

@@ -59,15 +59,13 @@ def test_a_consumer_of_unknown_outcome_did_not_commit_if_its_outputs_are_not_the
 def test_closing_reads_are_missed_if_a_transaction_may_have_committed(
     outcome: str, is_missed: bool
 ) -> None:
-    ended = Transaction(
-        id=1, invoked_ns=0, completed_ns=1, outcome=outcome, ops=(Append("a", 1),)
-    )
+    ended = Transaction(id=1, invoked_ns=0, completed_ns=1, outcome=outcome, ops=(Append("a", 1),))
     report = check_log_transactions(transactions_of([ended]), promise=KAFKA_READ_COMMITTED)
     assert (NO_CLOSING_READS in report.unknown_reasons) is is_missed
 
 
 def test_members_of_both_isolation_levels_prove_no_commit_by_what_they_read() -> None:
-    """Transaction 3 shows an output of 2, whose outcome is unknown: a member may read it before it is committed."""
+    """Transaction 3 shows an output of 2, whose outcome is unknown: a member may read it uncommitted."""
     history = [
         Transaction(id=1, invoked_ns=0, completed_ns=1, ops=(Append("a", 1),)),
         Transaction(
