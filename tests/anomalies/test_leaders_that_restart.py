@@ -645,3 +645,22 @@ def test_a_read_shows_either_of_two_records_of_an_epoch_if_nothing_shows_which_o
     states, faults = [state(0, 1, [1], epoch=0)], [fault(19, "power", ["b1"], healed=22)]
     found = judgements_alone(calls, states, logs, faults, "lost-acked-write")
     assert found == {judgement: 1}
+
+
+@pytest.mark.parametrize("sent_at", [2, 40])
+def test_a_record_is_not_older_than_the_first_write_that_may_have_written_it(sent_at: int) -> None:
+    """Broker 1 loses op 1 in a power cut, writes op 2 at its offset at 41, and loses that without a fault.
+
+    Op 1 was acknowledged before that, so op 2 is the other one, even if it was sent earlier.
+    """
+    logs = [
+        *WRITTEN_AGAIN,
+        replica(50, 1, 2, hw=2, role="offline", cause="down"),
+        replica(56, 1, 1, hw=1, epoch=-1, cause="load"),
+        leads(61, 1, 1, hw=1, epoch=0, cause="role"),
+    ]
+    other = Call(op=2, kind="append", process=2, inv=sent_at, res=80, offset=1)
+    calls = [*FIRST_TWO, other, *final_read(10, 0)]
+    states, faults = [state(0, 1, [1], epoch=0)], [fault(19, "power", ["b1"], healed=22)]
+    found = judgements_alone(calls, states, logs, faults, "lost-acked-write")
+    assert found == {EXCUSED: 1, FORBIDDEN: 1}

@@ -653,3 +653,95 @@ def test_a_record_that_may_be_either_of_two_of_an_epoch_is_established_when_the_
     times = ints(0), ints(written_ns), ints(seen_ns)
     passed = logs_of(*WRITTEN_TWICE).terms.passed(ints(0), ints(4), ints(4), *times)
     assert (passed.perhaps_ns.tolist(), passed.at_ns.tolist()) == ([3], [passed_ns])
+
+
+def test_a_record_may_be_established_at_the_moment_in_which_it_was_first_seen() -> None:
+    """It may be either of the two that the leader wrote; the second one is established at 23."""
+    times = ints(0), ints(22), ints(23)
+    passed = logs_of(*WRITTEN_TWICE).terms.passed(ints(0), ints(4), ints(4), *times)
+    assert passed.at_ns.tolist() == [23]
+
+
+def test_a_leader_may_write_two_records_at_one_offset_in_the_moment_in_which_an_append_begins() -> (
+    None
+):
+    """The leader writes offset 0 at 22, loses it, and writes another record there at the same moment."""
+    both = [{**row, "at_ns": max(row["at_ns"], 22)} for row in WRITTEN_TWICE]
+    times = ints(22), ints(22), ints(30)
+    passed = logs_of(*both).terms.passed(ints(0), ints(4), ints(4), *times)
+    assert (passed.perhaps_ns.tolist(), passed.at_ns.tolist()) == ([22], [23])
+
+
+def test_when_a_leader_wrote_at_an_offset_says_nothing_about_the_leader_of_the_next_epoch() -> None:
+    """Broker 1 writes offset 1 at 2, before the append begins. Who wrote what broker 2 has is not known."""
+    logs = logs_of(
+        leads(1, 1, 1, epoch=0),
+        leads(2, 1, 2, epoch=0),
+        replica(3, 2, 1),
+        leads(20, 2, 2, hw=1, epoch=1, cause="role"),
+        leads(21, 2, 2, hw=2, epoch=1, cause="high-watermark"),
+    )
+    passed = logs.terms.passed(ints(1), ints(1), ints(1), ints(10))
+    assert (passed.perhaps_ns.tolist(), passed.at_ns.tolist()) == ([21], [INF_NS])
+
+
+@pytest.mark.parametrize(("to_ns", "expected"), [(69, (1, 60, 1)), (70, (0, 70, 0))])
+def test_a_deposed_leader_serves_what_it_commits_at_the_moment_in_which_a_read_ends(
+    to_ns: int, expected: tuple[int, int, int]
+) -> None:
+    """Broker 2 commits its record at offset 0 at 60, and broker 1, which it deposed, commits its own at 70."""
+    logs = logs_of(
+        leads(1, 1, 1, epoch=0),
+        leads(51, 2, 0, epoch=1, cause="role"),
+        leads(55, 2, 1, epoch=1),
+        leads(60, 2, 1, hw=1, epoch=1, cause="high-watermark"),
+        leads(70, 1, 1, hw=1, epoch=0, cause="high-watermark"),
+    )
+    found = logs.terms.served(ints(0), ints(65), ints(to_ns), ints(-1))
+    assert tuple(int(column[0]) for column in found) == expected
+
+
+@pytest.mark.parametrize(
+    ("from_ns", "to_ns", "expected"),
+    [
+        (5, 19, (4, 3, 4)),
+        # It leads on at 20, and which of its two records a read shows is not known.
+        (5, 20, (ANY_EPOCH, 3, 4)),
+        # Its process ends at 10.
+        (10, 30, (ANY_EPOCH, 3, 4)),
+        (11, 30, (4, 23, 4)),
+    ],
+)
+def test_a_leader_whose_epoch_is_known_serves_its_first_record_until_it_leads_on_without_it(
+    from_ns: int, to_ns: int, expected: tuple[int, int, int]
+) -> None:
+    found = logs_of(*WRITTEN_TWICE).terms.served(ints(0), ints(from_ns), ints(to_ns), ints(4))
+    assert tuple(int(column[0]) for column in found) == expected
+
+
+def test_no_epoch_wrote_where_no_leader_did() -> None:
+    logs = logs_of(leads(1, 1, 1, epoch=4))
+    low, high = logs.terms.writers(ints(0, 1), ints(0, 0), ints(9, 9), ints(-1, -1))
+    assert (low.tolist(), high.tolist()) == ([4, ANY_EPOCH], [4, -1])
+
+
+def test_a_leader_wrote_again_at_an_offset_if_it_led_on_without_it_once() -> None:
+    terms = logs_of(*WRITTEN_TWICE).terms
+    assert terms.wrote_again(ints(4, 4, 3), ints(0, 1, 0)).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize(("epoch_before", "passed_ns"), [(1, INF_NS), (2, 7)])
+def test_one_look_may_show_how_long_the_log_of_a_leader_was_before_it_was_cut_too(
+    epoch_before: int, passed_ns: int
+) -> None:
+    """The look at 7 shows a log of two records, and one record in epoch 2. Who wrote them is not known."""
+    logs = logs_of(
+        leads(7, 1, 2, hw=2, epoch=epoch_before, cause="observed"),
+        leads(7, 1, 1, hw=1, epoch=2, cause="truncate"),
+    )
+    assert not logs.has_all_changes
+    passed = logs.terms.passed(ints(1), ints(1), ints(2), ints(0))
+    assert passed.at_ns.tolist() == [passed_ns]
+    found = logs.terms.served(ints(0, 0), ints(8, 8), ints(9, 9), ints(1, 2))
+    written, served_ns, epochs = (column.tolist() for column in found)
+    assert (written, served_ns, epochs) == ([ANY_EPOCH, ANY_EPOCH], [INF_NS, 7], [-1, 2])
