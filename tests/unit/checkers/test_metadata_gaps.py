@@ -207,3 +207,41 @@ def test_appends_show_the_epochs_that_their_producers_knew() -> None:
     ]
     assert appended_epochs(operations_table(calls)) == {0: 6, 2: 4}
     assert appended_epochs(operations_table([])) == {}
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([BEGIN, row(20, 1), row(30, 2)], {1: 0, 2: 0}),
+        ([BEGIN, row(20, 1, leader=2), row(30, 2, leader=2)], {2: 1}),
+        ([row(10, 0, leader=0), row(20, 1, leader=0)], {1: 0}),
+        # The ISR is another one, and the leader epoch is the same.
+        ([BEGIN, row(20, 0), row(30, 1)], {1: 0}),
+        # Nobody leads, or the leader was elected once more.
+        ([BEGIN, row(20, 1, leader=-1), row(30, 2, leader=-1)], {}),
+        ([BEGIN, row(20, 1, flagged=True), row(30, 2)], {2: 1}),
+        # It may have been elected in states that are missing.
+        ([BEGIN, row(20, 1), row(30, 3), row(40, 4)], {1: 0, 4: 3}),
+        ([BEGIN, row(20, 2), row(30, 3)], {3: 2}),
+    ],
+)
+def test_a_leader_comes_to_a_later_epoch_without_an_election_if_nothing_else_is_recorded(
+    rows: list[Row], expected: dict[int, int]
+) -> None:
+    assert MetadataGaps(rows, Shown()).elected_in == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([BEGIN, row(20, 1)], FOREVER_NS),
+        ([BEGIN, row(20, 1), row(30, 2, leader=2)], 30),
+        ([BEGIN, row(20, 1), row(30, 2), row(40, 3, leader=2)], 40),
+        ([BEGIN, row(20, 1, leader=2), row(30, 2, leader=2)], 20),
+        ([BEGIN, row(20, 1), row(30, 3)], 21),
+    ],
+)
+def test_a_leader_leads_by_an_election_until_the_first_epoch_in_which_it_does_not(
+    rows: list[Row], expected: int
+) -> None:
+    assert MetadataGaps(rows, Shown()).reign_ends_ns(0) == expected
