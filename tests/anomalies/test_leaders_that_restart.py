@@ -664,3 +664,121 @@ def test_a_record_is_not_older_than_the_first_write_that_may_have_written_it(sen
     states, faults = [state(0, 1, [1], epoch=0)], [fault(19, "power", ["b1"], healed=22)]
     found = judgements_alone(calls, states, logs, faults, "lost-acked-write")
     assert found == {EXCUSED: 1, FORBIDDEN: 1}
+
+
+# --- which state was in force, and which fault was over ---
+
+
+@pytest.mark.parametrize(
+    "shrinks",
+    [
+        [state(2, 1, [1], epoch=0)],
+        # Another change was committed when it led on.
+        [state(2, 1, [1], epoch=0), state(31, 1, [1], epoch=0)],
+    ],
+)
+def test_a_leader_may_lack_what_it_committed_alone_under_a_later_state(shrinks: list[Row]) -> None:
+    """Broker 2 leaves the ISR at 2. Broker 1 commits op 1 at 4, and leads on without it at 31."""
+    logs = [
+        *LEADER_OF_TWO,
+        replica(2, 2, 1),
+        *restarts(1, hw=2),
+        leads(31, 1, 1, hw=1, epoch=0, cause="role"),
+    ]
+    states = [state(0, 1, [1, 2], epoch=0), *shrinks]
+    calls = [*FIRST_TWO, *final_read(10, 0)]
+    found = judgements_alone(calls, states, logs, [power(19)], "lost-acked-write")
+    assert found == {EXCUSED: 1}
+
+
+def test_a_leader_that_leads_on_when_it_is_elected_again_may_lack_what_a_fault_destroyed() -> None:
+    """Broker 1 leads on at 31 without op 1, in the epoch before, and is elected at that moment."""
+    logs = [
+        *LEADER_OF_TWO,
+        *restarts(1, hw=2),
+        leads(31, 1, 1, hw=1, epoch=0, cause="role"),
+        leads(32, 1, 1, hw=1, epoch=2, cause="role"),
+    ]
+    states = [
+        state(0, 1, [1], epoch=0),
+        state(25, -1, [1], epoch=1),
+        state(31, 1, [1], epoch=2),
+    ]
+    calls = [*FIRST_TWO, *final_read(10, 0)]
+    found = judgements_alone(calls, states, logs, [power(19)], "lost-acked-write")
+    assert found == {EXCUSED: 1}
+
+
+@pytest.mark.parametrize(("name", "judgement"), [("power", UNDECIDED), ("kill", FORBIDDEN)])
+def test_a_leader_that_led_on_before_a_first_state_that_is_late_may_lack_what_a_fault_destroyed(
+    name: str, judgement: Judgement
+) -> None:
+    """All of its log is recorded. The first state is committed at 50, after the first operations."""
+    logs = [
+        *LEADER_OF_TWO,
+        *restarts(1, hw=2),
+        leads(31, 1, 1, hw=1, epoch=0, cause="role"),
+    ]
+    calls = [*FIRST_TWO, *final_read(10, 0)]
+    states, faults = [state(50, 1, [1], epoch=0)], [fault(19, name, ["b1"], healed=22)]
+    assert judgements_alone(calls, states, logs, faults, "lost-acked-write") == {judgement: 1}
+
+
+@pytest.mark.parametrize(
+    ("healed", "later", "judgement"),
+    [
+        (22, [], EXCUSED),
+        (22, [state(19, 1, [1], epoch=0)], EXCUSED),
+        # It is not known when the leader led on.
+        (None, [], UNDECIDED),
+    ],
+)
+def test_a_leader_may_have_led_on_after_a_fault_that_began_with_a_state_or_was_never_over(
+    healed: int | None, later: list[Row], judgement: Judgement
+) -> None:
+    """No logs are recorded."""
+    states = [state(0, 1, [1], epoch=0), *later]
+    faults = [fault(19, "power", ["b1"], healed=healed)]
+    calls = [*FIRST_TWO, *final_read(10, 0)]
+    assert judgements_alone(calls, states, [], faults, "lost-acked-write") == {judgement: 1}
+
+
+@pytest.mark.parametrize(("epoch", "judgement"), [(0, UNDECIDED), (1, FORBIDDEN)])
+def test_a_fault_does_not_explain_what_a_later_leader_wrote_on_another_node(
+    epoch: int, judgement: Judgement
+) -> None:
+    """Op 1 is sent at 15. Broker 1 leads until 20, and its power is cut from 19 to 25. Then broker 3 leads."""
+    states = [state(0, 1, [1], epoch=0), state(20, 3, [3], epoch=1, flagged=True)]
+    one = Call(op=1, kind="append", process=1, inv=15, res=30, offset=1, epoch=epoch)
+    calls = [append(0, 0, at=1), one, *final_read(10, 0)]
+    faults = [fault(19, "power", ["b1"], healed=25)]
+    assert judgements_alone(calls, states, [], faults, "lost-acked-write") == {judgement: 1}
+
+
+@pytest.mark.parametrize("broker", [0, 1])
+@pytest.mark.parametrize(
+    ("last_state_at", "at", "healed", "judgement"),
+    [
+        (0, 18, 21, UNDECIDED),
+        # It was injected before the broker was elected.
+        (19, 18, 21, FORBIDDEN),
+        (19, 19, 22, UNDECIDED),
+        (19, 49, 52, UNDECIDED),
+        (19, 49, None, UNDECIDED),
+        # Broker 2 is in the ISR and has the record.
+        (19, 50, 53, FORBIDDEN),
+    ],
+)
+def test_a_leader_may_have_led_on_after_a_fault_that_began_where_states_are_missing(
+    last_state_at: int, at: int, healed: int | None, judgement: Judgement, broker: int
+) -> None:
+    """Broker 2 leads up to a state, and broker 0 or 1 in the next one at 50, two leader epochs later.
+
+    Op 1 is acknowledged in that epoch before 50.
+    """
+    isr = [broker, 2]
+    states = [state(each, 2, isr, epoch=0) for each in sorted({0, last_state_at})]
+    states.append(state(50, broker, isr, epoch=2))
+    calls = [append(0, 0, at=1), replace(append(1, 1, at=20), epoch=2), *final_read(10, 0)]
+    faults = [fault(at, "power", [f"b{broker}"], healed=healed)]
+    assert judgements_alone(calls, states, [], faults, "lost-acked-write") == {judgement: 1}
