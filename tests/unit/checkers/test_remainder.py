@@ -276,3 +276,38 @@ def test_of_the_final_polls_the_last_one_from_below_may_show_that_a_suspect_is_g
 
 def test_no_final_poll_from_below_shows_anything_of_a_suspect() -> None:
     assert ops([read(5, 1, 10, start=3, final=True)], offsets=[1]) == []
+
+
+# --- members of groups ---
+
+
+@pytest.mark.parametrize(
+    ("position", "is_kept"), [(0, True), (2, True), (3, False), (5, False), (-1, False)]
+)
+def test_polls_are_kept_with_which_a_member_moved_back(position: int, is_kept: bool) -> None:
+    """Member 7 has read up to offset 2 with its second poll. How far it was before the first one is not known."""
+    polls = [
+        by(7, read(2, 1, 10, 11)),
+        by(7, read(4, 3, 12, start=2)),
+        by(7, replace(read(6, 5, start=0), position=position)),
+    ]
+    assert ops(polls, Rules(members=(7,))) == [2, *([6] if is_kept else [])]
+
+
+def test_the_first_poll_of_each_member_is_kept() -> None:
+    """Member 9 goes on behind what member 7 read, and process 8 is no member."""
+    calls = [
+        by(7, read(2, 1, 10, 11, 12)),
+        by(8, read(3, 1, 10)),
+        by(9, read(4, 3, 13, start=3)),
+        by(7, read(5, 4, 13, start=3)),
+        by(9, read(6, 5, 14, start=4)),
+        by(9, read(7, 7, 13, start=3)),
+    ]
+    assert ops(calls, Rules(members=(7, 9))) == [2, 4, 7]
+    assert ops(calls) == []
+
+
+def test_no_poll_is_kept_whose_member_had_no_position_yet() -> None:
+    polls = [by(7, replace(read(op, op), position=-1)) for op in (1, 3)]
+    assert ops([*polls, by(7, read(5, 5))], Rules(members=(7,))) == []
