@@ -745,3 +745,116 @@ def test_one_look_may_show_how_long_the_log_of_a_leader_was_before_it_was_cut_to
     found = logs.terms.served(ints(0, 0), ints(8, 8), ints(9, 9), ints(1, 2))
     written, served_ns, epochs = (column.tolist() for column in found)
     assert (written, served_ns, epochs) == ([ANY_EPOCH, ANY_EPOCH], [INF_NS, 7], [-1, 2])
+
+
+# --- leaders that led on, or ended before they led ---
+
+
+@pytest.mark.parametrize(
+    ("between", "has_restarted"),
+    [
+        ([], False),
+        ([replica(20, 1, 2, cause="load")], True),
+        ([replica(20, 1, 2, role="offline", cause="down")], True),
+        ([replica(20, 1, -1, role="offline", cause="down")], True),
+        (
+            [replica(20, 1, 2, role="offline", cause="down"), replica(26, 1, 1, cause="load")],
+            True,
+        ),
+    ],
+)
+def test_a_leader_may_have_restarted_if_it_did_not_lead_all_the_time_or_its_log_was_not_readable(
+    between: list[Row], has_restarted: bool
+) -> None:
+    """Broker 1 leads with two records, and with one at 31."""
+    before = [leads(1, 1, 1, epoch=0), leads(3, 1, 2, epoch=0)]
+    logs = logs_of(*before, *between, leads(31, 1, 1, epoch=0, cause="role"))
+    (cut,) = logs.self_cuts
+    assert (cut.end_offset, cut.end_before, cut.at_ns) == (1, 2, 31)
+    assert cut.has_restarted is has_restarted
+    assert logs.led_on == (((31, 1),) if has_restarted else ())
+
+
+LEADS_AT_20 = leads(20, 2, 1, epoch=1, cause="role")
+
+
+@pytest.mark.parametrize(
+    ("rows", "cuts"),
+    [
+        # What it copied last counts, and what it came back with.
+        (
+            [
+                replica(8, 2, 1),
+                replica(9, 2, 2),
+                offline(12, 2),
+                replica(14, 2, 1, cause="load"),
+                LEADS_AT_20,
+            ],
+            [(20, 1, 2)],
+        ),
+        # It had restarted before it was elected.
+        (
+            [
+                replica(4, 2, 2),
+                offline(5, 2),
+                replica(9, 2, 2, cause="load"),
+                offline(12, 2),
+                replica(14, 2, 1, cause="load"),
+                LEADS_AT_20,
+            ],
+            [(20, 1, 2)],
+        ),
+        # It still has both records when it leads, and cuts its log then.
+        (
+            [
+                replica(9, 2, 2),
+                offline(12, 2),
+                replica(14, 2, 2, cause="load"),
+                leads(20, 2, 2, epoch=1, cause="role"),
+                leads(22, 2, 1, epoch=1, cause="truncate"),
+            ],
+            [(22, 1, 2)],
+        ),
+    ],
+)
+def test_a_replica_that_ends_before_it_leads_has_lost_what_it_does_not_come_back_with(
+    rows: list[Row], cuts: list[tuple[int, int, int]]
+) -> None:
+    """Broker 2 was elected at 10, in epoch 1. It had offset 1 before its process ended."""
+    logs = logs_of(leads(3, 1, 2, epoch=0), *rows, elected=[elected(2, 10, epoch=1)])
+    assert logs.has_all_changes
+    assert [(cut.at_ns, cut.end_offset, cut.end_before) for cut in logs.self_cuts] == cuts
+    moment, record = Moment(broker=2, at_ns=10, epoch=1), records((1, 0, 0, 5))
+    assert logs.lacks(moment, record).tolist() == [False]
+    assert logs.certainly_has(moment, record).tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    ("heard", "lacks"),
+    [
+        # It has what it has when it leads by this election.
+        (leads(20, 2, 1, epoch=1, cause="role"), True),
+        # It never does, so it has what it comes back with.
+        (replica(20, 2, 1, epoch=1, cause="role"), False),
+        (leads(20, 2, 1, epoch=2, cause="role"), False),
+    ],
+)
+def test_a_replica_that_was_elected_while_it_was_down_has_what_it_leads_or_comes_back_with(
+    heard: Row, lacks: bool
+) -> None:
+    """Broker 2 was elected at 10, comes back with offset 1, and cuts it for an older leader."""
+    logs = logs_of(
+        leads(3, 1, 2, epoch=0),
+        replica(8, 2, 2),
+        offline(9, 2),
+        replica(14, 2, 2, cause="load"),
+        replica(16, 2, 1, cause="truncate"),
+        heard,
+        elected=[elected(2, 10, epoch=1)],
+    )
+    assert logs.has_all_changes
+    moment, record = Moment(broker=2, at_ns=10, epoch=1), records((1, 0, 0, 5))
+    assert logs.lacks(moment, record).tolist() == [lacks]
+    assert logs.led_after_restart_ns(2, 10, 1) == (20 if lacks else None)
+    assert logs.led_after_restart_ns(2, 8, 1) is None
+    assert logs.led_after_restart_ns(7, 10, 1) is None
