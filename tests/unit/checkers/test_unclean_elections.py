@@ -42,6 +42,23 @@ def test_an_isr_that_was_never_large_enough_promised_nothing() -> None:
     assert not last_election(SHRUNK, registrations, []).is_lawful
 
 
+@pytest.mark.parametrize("is_explained", [False, True])
+def test_a_broker_that_left_before_the_last_full_isr_does_not_count(is_explained: bool) -> None:
+    """Broker 3 left at 20, when the ISR still had min ISR members. Brokers 1 and 2 leave at the election."""
+    states = [
+        state(10, 1, [1, 2, 3], epoch=0),
+        state(20, 1, [1, 2], epoch=0),
+        state(60, 3, [3], epoch=1, flagged=True),
+    ]
+    brokers = [
+        broker(20, 3, "unregistered"),
+        broker(60, 1, "unregistered"),
+        broker(60, 2, "registered", clean=False),
+    ]
+    faults = [fault(55, "power", ["b2"])] if is_explained else []
+    assert last_election(states, brokers, faults).is_lawful is is_explained
+
+
 @pytest.mark.parametrize(
     ("first", "last", "is_lawful"), [(20, 40, True), (19, 40, False), (20, 41, False)]
 )
@@ -253,6 +270,7 @@ def test_a_member_that_is_no_replica_any_more_cannot_be_elected() -> None:
     [
         (25, None, 0, True),
         (59, None, 0, True),
+        (60, None, 0, True),
         (61, None, 0, False),  # after the election
         (25, 40, 30, True),
         (25, 40, 40, True),
@@ -290,6 +308,8 @@ NOBODY_PROMISED = [state(20, 1, [1], epoch=0), state(40, -1, [], epoch=1)]
         ({"elr": [2], "min_isr": 1}, [], True),  # min ISR was changed, which may erase the ELR
         ({"elr": [2], "replicas": [1, 2]}, [], True),
         ({"elr": [2]}, [broker(60, 2, "registered", clean=False)], True),
+        # The system does not report whether it was clean.
+        ({"elr": [2]}, [broker(60, 2, "registered", clean=None)], True),
         ({"elr": [2]}, [broker(60, 2, "unregistered")], True),
         ({"elr": [2]}, [broker(60, 2, "registered", clean=True)], False),
         ({"elr": [2]}, [broker(60, 2, "fenced")], False),
@@ -347,6 +367,8 @@ def test_an_active_member_comes_first_also_if_an_unclean_election_is_allowed(
         (55, 5, (True, False)),
         (56, 5, (True, True)),
         (60, 0, (True, False)),
+        (60, 1, (True, True)),
+        (61, 1, (True, True)),
         (61, 0, (False, False)),
         (65, 5, (True, True)),
         (66, 5, (False, False)),
@@ -427,6 +449,14 @@ def test_a_request_may_be_used_up_by_an_election_that_is_not_recorded(
     objection = requested.take({"at_ns": 60, "flagged": True})
     assert (objection == NO_OBJECTION) is is_certain
     assert objection is not None
+    assert requested.take({"at_ns": 61, "flagged": True}) is None
+
+
+def test_a_request_at_the_moment_of_an_election_explains_this_one_only() -> None:
+    request = fault(60, "elect_leader", ["b2"], elects_uncleanly=["t-0"])
+    requested = Requested(table("faults", [request]).to_pylist(), "t-0")
+    assert requested.take({"at_ns": 59, "flagged": True}) is None
+    assert requested.take({"at_ns": 60, "flagged": True}) == NO_OBJECTION
     assert requested.take({"at_ns": 61, "flagged": True}) is None
 
 
