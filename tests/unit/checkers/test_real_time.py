@@ -252,6 +252,16 @@ def test_a_second_record_of_an_append_is_a_further_fact_if_producers_send_twice(
     assert inversions == ["order-inversion"]
 
 
+def test_a_second_record_of_an_append_contradicts_nothing_unless_producers_send_twice() -> None:
+    """Op 4, at offset 1, succeeded before op 3 was sent, which is at offset 2 and was read at offset 0, too."""
+    calls = [append(4, 1, at=2), append(3, 2, at=7), read(9, 20, 3, 4, 3)]
+    history = read_history(operations_table(calls), records_table(calls), ends_table(calls))
+    facts, _ = derive_facts(history)
+    assert check_real_time(history, facts) == []
+    (inversion,) = check_real_time(history, facts, sent_twice=True)
+    assert (inversion.id, inversion.first.tolist()) == ("order-inversion", [4])
+
+
 AGAIN = Options(sent_twice=True)
 
 
