@@ -382,3 +382,12 @@ ANOMALIES: dict[str, AnomalyKind] = {
     for identifier, level, text, counts, source in (*_ROWS, *TRANSACTION_ROWS)
 }
 """Every anomaly by identifier, what matters most first."""
+
+IN_DENSE_LOGS_ONLY = frozenset({"skipped-offset", "unfilled-hole", "hole-before-append"})
+"""What is not judged where an offset may be without a record: in compacted topics and sparse logs."""
+
+NOT_IN_COMPACTED = {
+    "divergent-replicas": "each replica cleans its log in its own time and rewrites its batches, so the contents"
+    " of replicas are not compared"
+}
+"""What else is not judged in compacted topics, and why."""

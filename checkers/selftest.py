@@ -5,7 +5,8 @@ lost commit would have been noticed; such an anomaly is listed as not planted, w
 
 A plant is found if the copy has more instances of it than the run, of a judgement that matters: forbidden or
 undecided ones, or those of another judgement that the configuration gives to every instance. Where faults excuse
-a plant, the self-test plants it elsewhere.
+a plant, the self-test plants it elsewhere. In a compacted topic only records are removed that its cleaner has to
+keep.
 """
 
 from collections import Counter
@@ -15,6 +16,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
+from checkers.anomalies import NOT_IN_COMPACTED
 from checkers.expectations import Case, judge
 from checkers.final_reads import judge_with_final_reads
 from checkers.kernels.compose import by_partition
@@ -117,7 +119,12 @@ def _try(plant: Plant, sound: list[tuple[Tables, Verdict]], context: RunContext)
             reason = reason or f"it is not reported beside {', '.join(others)}, which the run has"
             continue
         for share in SHARES if plant.needs_operations else SHARES[:1]:
-            copy = Copy(tables, share=share, clock_error_ns=context.clock_error_ns)
+            copy = Copy(
+                tables,
+                share=share,
+                clock_error_ns=context.clock_error_ns,
+                compacted=context.compacted,
+            )
             try:
                 plant.change(copy)
             except CannotPlantError as cannot:
@@ -174,6 +181,12 @@ def _unsuitable(plant: Plant, context: RunContext) -> str:
         return "its producers are not idempotent"
     if plant.needs_whole_log and not context.final_phase_complete:
         return "its final phase is not complete"
+    if context.compacted and (why := NOT_IN_COMPACTED.get(plant.anomaly)):
+        return f"its topics are compacted: {why}"
+    if plant.needs_dense_log and context.compacted:
+        return "its topics are compacted, so an offset without a record is no anomaly"
+    if plant.needs_dense_log and context.sparse_offsets:
+        return "its topics may have offsets without a record"
     if plant.needs_single_attempts and is_idempotent:
         return "its producers are idempotent, so an attempt that was sent again may have been at the hole"
     return ""

@@ -12,6 +12,7 @@ import pyarrow as pa
 from harness.history.schema import TABLES
 
 Row = dict[str, Any]
+NEW_KEY = "planted by the self-test"
 
 
 class CannotPlantError(Exception):
@@ -25,9 +26,10 @@ class Copy:
         tables: The partition's rows of the partitioned tables, and all rows of the others; a missing one is empty.
         share: Which one of several rows that would do is chosen: the one behind this share of them.
         clock_error_ns: Largest difference between two clocks of the run.
+        compacted: Whether a cleaner removes a record after a later one of its key was committed.
 
     Attributes:
-        clock_error_ns: See the argument.
+        clock_error_ns, compacted: See the arguments.
         operations: Rows by op_index.
         records: Rows of the records that each poll returned, in the order of the response.
         ends: Rows of the log ends that each operation received.
@@ -36,9 +38,15 @@ class Copy:
     """
 
     def __init__(
-        self, tables: Mapping[str, pa.Table], *, share: float = 0.5, clock_error_ns: int = 0
+        self,
+        tables: Mapping[str, pa.Table],
+        *,
+        share: float = 0.5,
+        clock_error_ns: int = 0,
+        compacted: bool = False,
     ) -> None:
         self.clock_error_ns = clock_error_ns
+        self.compacted = compacted
         self._tables = tables
         self._share = share
         self.operations: dict[int, Row] = {row["op_index"]: row for row in self._rows("operations")}
@@ -193,9 +201,13 @@ class Copy:
             row["end_offset"] = end
 
     def add_append(self, like: Row, *, invoked_ns: int, completed_ns: int) -> Row:
-        """Adds an append of a process of its own that was acknowledged without an offset."""
+        """Adds an append of a process of its own that was acknowledged without an offset.
+
+        In a compacted topic it has a key of its own, so that no later record may have replaced its record.
+        """
         row = {
             **like,
+            "key": NEW_KEY if self.compacted else like["key"],
             "op_index": max(self.operations) + 1,
             "batch": None,
             "process": max(each["process"] for each in self.operations.values()) + 1,
@@ -226,13 +238,6 @@ def fail(append: Row) -> None:
 def forget(append: Row) -> None:
     """Makes the outcome of an append unknown."""
     append.update(outcome="info", offset=None, error="timeout", error_code=None)
-
-
-def lose(copy: Copy) -> Row:
-    """Removes an acknowledged record, not the last one, from all that was read."""
-    append: Row = copy.some(copy.acked()[:-1], "acknowledged record that the final reads returned")
-    copy.drop_record(append["op_index"], copy.polls())
-    return append
 
 
 def swap(copy: Copy, first: Row, second: Row) -> None:

@@ -1,9 +1,10 @@
 """Plants in the order and the time of what clients saw."""
 
-from bisect import bisect_right
-from collections.abc import Callable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
 from itertools import accumulate, pairwise
 
+from checkers.planting.cleaner import Cleaner
 from checkers.planting.copy import Copy, Row, end_ns, neighbours, swap
 
 
@@ -13,26 +14,43 @@ def _invert(copy: Copy) -> None:
 
 def _read_early(copy: Copy) -> None:
     first = min(row["invoked_ns"] for row in copy.operations.values())
+    newest = {
+        append["op_index"]: append
+        for append in _sent_after_all_below(copy)
+        if append["invoked_ns"] > first + 1 + copy.clock_error_ns
+    }
+    pairs = []
+    for poll in copy.polls(final=False, count_min=1):
+        last = copy.read(poll)[-1]
+        # A poll that received a larger log end contradicts what was sent later by that end, not by its record.
+        if last["value"] in newest and (poll["end_offset"] or 0) <= last["offset"] + 1:
+            pairs.append((newest[last["value"]], poll))
     append, poll = copy.some(
-        [
-            (append, poll)
-            for append in copy.acked()
-            if append["invoked_ns"] > first + 1 + copy.clock_error_ns
-            for poll in copy.polls(final=False, count_min=1)
-            if copy.read(poll)[-1]["value"] == append["op_index"]
-            and append["op_index"] not in _sent_together(copy, copy.read(poll)[-2:])
-        ],
-        "poll before the final phase that ended with an acknowledged record",
+        pairs,
+        "poll before the final phase that ended with an acknowledged record, sent after all below it",
     )
     poll["completed_ns"] = append["invoked_ns"] - 1 - copy.clock_error_ns
     poll["invoked_ns"] = poll["completed_ns"] - 1
 
 
-def _sent_together(copy: Copy, records: list[Row]) -> set[int]:
-    """Returns the appends of two neighbouring records if they began at one time, as those of a batch do."""
-    appends = [copy.operations.get(record["value"]) for record in records]
-    began = [append["invoked_ns"] for append in appends if append is not None]
-    return {record["value"] for record in records} if len(set(began)) < len(began) else set()
+def _sent_after_all_below(copy: Copy) -> Iterator[Row]:
+    """Yields acknowledged appends that began after all whose records are known to have been at smaller offsets.
+
+    A read of another one's record may contradict an append below it as well, which is a `late-insert`.
+    """
+    places = [(row["offset"], row["value"]) for rows in copy.records.values() for row in rows]
+    places += [
+        (row["offset"], op)
+        for op, row in copy.operations.items()
+        if row["kind"] == "append" and row["outcome"] == "ok" and row["offset"] is not None
+    ]
+    known = [(offset, copy.operations[op]) for offset, op in places if op in copy.operations]
+    known.sort(key=lambda place: int(place[0]))
+    latest_ns = list(accumulate((row["invoked_ns"] for _, row in known), max))
+    for append in copy.acked():
+        below = bisect_left(known, append["offset"], key=lambda place: int(place[0]))
+        if not below or latest_ns[below - 1] < append["invoked_ns"]:
+            yield append
 
 
 def _insert_late(copy: Copy) -> None:
@@ -57,14 +75,18 @@ def _stale(copy: Copy) -> None:
 
 
 def _lost_ack(copy: Copy) -> None:
-    append, observation = _observed_later(copy)
+    append, observation = _observed_later(copy, Cleaner(copy))
     copy.drop_record(append["op_index"], copy.polls())
     copy.set_end(observation, append["offset"])
 
 
-def _observed_later(copy: Copy) -> tuple[Row, Row]:
+def _observed_later(copy: Copy, cleaner: Cleaner | None = None) -> tuple[Row, Row]:
     ends = _LaterEnds(copy)
-    acked = [row for row in copy.acked()[:-1] if ends.agree(row, row["offset"] + 1)]
+    acked = [
+        row
+        for row in copy.acked()[:-1]
+        if ends.agree(row, row["offset"] + 1) and (cleaner is None or cleaner.keeps(row))
+    ]
     pairs = [
         (append, row)
         for row in copy.latest()

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from checkers.kernels.queries.checker import is_judged, is_wrong
+from checkers.planting.cleaner import Cleaner
 from checkers.planting.copy import CannotPlantError, Copy, Row, end_ns
 from harness.history.op import Outcome, QueryKind
 
@@ -38,9 +39,36 @@ def _skip_in_group(copy: Copy) -> None:
     commits = [row for row in copy.group_events if row["event"] == "commit-acknowledged"]
     committed = max((row["offset"] for row in commits), default=-1)
     below = [append for append in copy.acked() if append["offset"] < committed]
-    append = copy.some(below, "acknowledged record below a committed offset")
     mine = [poll for poll in copy.polls(final=False) if poll["process"] in members]
+    if copy.compacted:
+        cleaner, passed = Cleaner(copy), _LastPasses(copy, mine)
+        below = [one for one in below if cleaner.keeps(one, passed.until_ns(one["offset"]))]
+    append = copy.some(below, "acknowledged record below a committed offset")
     copy.drop_record(append["op_index"], mine)
+
+
+class _LastPasses:
+    """When the last poll ended that went past an offset, by its position and what it returned.
+
+    Args:
+        copy: Where the polls are.
+        polls: Those that count.
+    """
+
+    def __init__(self, copy: Copy, polls: list[Row]) -> None:
+        self._ranges: list[tuple[int, int, int]] = []
+        for poll in polls:
+            offsets = [row["offset"] for row in copy.read(poll)]
+            if offsets:
+                first = min([*offsets, poll["position"]] if poll["position"] >= 0 else offsets)
+                self._ranges.append((first, max(offsets), poll["completed_ns"]))
+
+    def until_ns(self, offset: int) -> int:
+        """Returns when the last of them ended, -1 if none went past the offset."""
+        return max(
+            (ended_ns for first, last, ended_ns in self._ranges if first <= offset <= last),
+            default=-1,
+        )
 
 
 def _own_twice(copy: Copy) -> None:

@@ -2,13 +2,23 @@
 
 from collections.abc import Callable
 
-from checkers.planting.copy import Copy, Row, end_ns, fail, forget, lose, neighbours
+from checkers.planting.cleaner import Cleaner, some_kept
+from checkers.planting.copy import Copy, Row, end_ns, fail, forget, neighbours
 
 BEYOND_ALL_OFFSETS = 2**62 + 5
 
 
+def _lose(copy: Copy) -> Row:
+    """Removes an acknowledged record, not the last one, from all that was read."""
+    append: Row = some_kept(
+        copy, copy.acked()[:-1], "acknowledged record that the final reads returned"
+    )
+    copy.drop_record(append["op_index"], copy.polls())
+    return append
+
+
 def _lost_acks_1(copy: Copy) -> None:
-    lose(copy)["acks"] = 1
+    _lose(copy)["acks"] = 1
 
 
 def _unseen(copy: Copy) -> None:
@@ -21,7 +31,7 @@ def _unseen(copy: Copy) -> None:
 def _visible_regress(copy: Copy) -> None:
     early = {row["value"] for poll in copy.polls(final=False) for row in copy.read(poll)}
     seen = [append for append in copy.acked()[:-1] if append["op_index"] in early]
-    append = copy.some(seen, "record that was read before the final phase")
+    append = some_kept(copy, seen, "record that was read before the final phase")
     copy.drop_record(append["op_index"], copy.polls(final=True))
 
 
@@ -75,18 +85,19 @@ def _impossible(copy: Copy) -> None:
 
 
 def _skip_known(copy: Copy) -> None:
-    values = {append["op_index"] for append in copy.acked()}
-    polls = [
-        poll
-        for poll in copy.polls(count_min=3)
-        if copy.read(poll)[len(copy.read(poll)) // 2]["value"] in values
-    ]
+    acked = {append["op_index"]: append for append in copy.acked()}
+    cleaner = Cleaner(copy)
+    polls = []
+    for poll in copy.polls(count_min=3):
+        append = acked.get(copy.read(poll)[len(copy.read(poll)) // 2]["value"])
+        if append is not None and cleaner.keeps(append, poll["completed_ns"]):
+            polls.append(poll)
     poll = copy.some(polls, "poll that returned an acknowledged record between two others")
     del copy.read(poll)[len(copy.read(poll)) // 2]
 
 
 def _skip_unknown(copy: Copy) -> None:
-    forget(lose(copy))
+    forget(_lose(copy))
 
 
 def _tear(copy: Copy) -> None:
@@ -107,12 +118,12 @@ def _only_known_appends(copy: Copy) -> None:
 
 def _hole(copy: Copy) -> None:
     _only_known_appends(copy)
-    fail(lose(copy))
+    fail(_lose(copy))
 
 
 def _late_filler(copy: Copy) -> None:
     _only_known_appends(copy)
-    append = lose(copy)
+    append = _lose(copy)
     forget(append)
     append["invoked_ns"] = end_ns(copy) + 1 + copy.clock_error_ns
     append["completed_ns"] = None
@@ -138,7 +149,7 @@ def _without_place_below_end(copy: Copy) -> None:
 WITHOUT_PLACE = frozenset({"unplaced-append", "unplaced-below-end"})
 OF_HOLES = frozenset({"unfilled-hole", "hole-before-append"})
 CHANGES: tuple[tuple[str, str, Callable[[Copy], object]], ...] = (
-    ("lost-acked-write", "an acknowledged record is in no read", lose),
+    ("lost-acked-write", "an acknowledged record is in no read", _lose),
     ("lost-acked-write-acks1", "a record acknowledged with acks=1 is in no read", _lost_acks_1),
     ("unseen", "the final reads end before the last record", _unseen),
     ("offset-reused", "an append is acknowledged at the offset of another one", _reuse),

@@ -1,8 +1,10 @@
 """Plants in what one producer sent: the order of its records, its batches, and gaps in an idempotent session."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
+from checkers.planting.cleaner import some_kept
 from checkers.planting.copy import Copy, Row, forget, swap
 
 
@@ -48,28 +50,55 @@ def _reorder(copy: Copy) -> None:
 
 def _leave_gap(copy: Copy) -> None:
     pairs = list(_sent_in_order(copy))
-    later = {second["op_index"] for _, second in pairs}
     # A leader that has nothing of the session accepts any sequence number.
-    between = [pair for pair in pairs if pair[0]["op_index"] in later]
-    missing, _ = copy.some(between, "three acknowledged appends of one process")
+    before = {second["op_index"]: first for first, second in pairs}
+    between = [
+        missing
+        for missing, _ in pairs
+        if missing["op_index"] in before and _is_alone(copy, before[missing["op_index"]], missing)
+    ]
+    missing = some_kept(copy, between, "three acknowledged appends of one process")
     copy.drop_record(missing["op_index"], copy.polls())
     forget(missing)
 
 
-def _behind_another(copy: Copy) -> Row:
-    later = [append for append in copy.acked() if append["batch"] is not None]
-    append: Row = copy.some(later, "acknowledged record behind the first one of a batch")
-    return append
+def _is_alone(copy: Copy, before: Row, missing: Row) -> bool:
+    """Returns whether no final read of a compacted topic returned another record of a key behind an append.
+
+    If one did, the missing record may have been in between, and have been removed since.
+    """
+    return not copy.compacted or not any(
+        record["key"] == missing["key"] != ""
+        and record["value"] != missing["op_index"]
+        and record["offset"] > before["offset"]
+        for poll in copy.polls(final=True)
+        for record in copy.read(poll)
+    )
+
+
+def _behind_another(copy: Copy) -> list[Row]:
+    """Returns acknowledged appends behind the first one of a batch of which the final reads returned another."""
+    acked = copy.acked()
+    count = Counter(_head(append) for append in acked)
+    return [row for row in acked if row["batch"] is not None and count[_head(row)] > 1]
+
+
+def _head(append: Row) -> int:
+    """Returns the first append of the batch that carried an append."""
+    head: int = append["op_index"] if append["batch"] is None else append["batch"]
+    return head
 
 
 def _tear(copy: Copy) -> None:
-    missing = _behind_another(copy)
+    missing = some_kept(
+        copy, _behind_another(copy), "acknowledged record behind the first one of a batch"
+    )
     copy.drop_record(missing["op_index"], copy.polls())
     forget(missing)
 
 
 def _end_inside(copy: Copy) -> None:
-    append = _behind_another(copy)
+    append = copy.some(_behind_another(copy), "acknowledged record behind the first one of a batch")
     copy.set_end(copy.some(copy.latest(), "observation of the log end"), append["offset"])
 
 

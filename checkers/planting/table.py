@@ -8,7 +8,7 @@ is whether the planted one is among those that are found.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from checkers.anomalies import ANOMALIES
+from checkers.anomalies import ANOMALIES, IN_DENSE_LOGS_ONLY
 from checkers.kernels.transactions.isolation import KAFKA_READ_COMMITTED, judge_isolation
 from checkers.planting import order, other_tables, records, sessions, transactions
 from checkers.planting.copy import CannotPlantError, Copy
@@ -56,6 +56,11 @@ class Plant:
     def needs_whole_log(self) -> bool:
         """Whether it is judged only if the final reads returned the whole log."""
         return self.anomaly == "producer-gap"
+
+    @property
+    def needs_dense_log(self) -> bool:
+        """Whether it is judged only if no offset may be without a record."""
+        return self.anomaly in IN_DENSE_LOGS_ONLY
 
     @property
     def needs_single_attempts(self) -> bool:

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from checkers.anomalies import ANOMALIES, LEVELS, AnomalyKind
+from checkers.anomalies import ANOMALIES, IN_DENSE_LOGS_ONLY, LEVELS, NOT_IN_COMPACTED, AnomalyKind
 from checkers.examples import EXAMPLES, LAWFUL, NOT_PRODUCED, PRODUCED_BY
 from checkers.transaction_anomalies import OF_TRANSACTIONS
 from system_under_test.defects import DEFECTS
@@ -97,6 +97,12 @@ def _section(kind: AnomalyKind) -> list[str]:
         lines.append(f"- Shown by no test of a defect: {reason}")
     else:
         raise IncompleteCatalogueError(f"{kind.id} has neither a defect nor a reason for none")
+    if kind.id in IN_DENSE_LOGS_ONLY:
+        lines.append(
+            "- Not judged where an offset may be without a record: in compacted topics and sparse logs"
+        )
+    if why := NOT_IN_COMPACTED.get(kind.id):
+        lines.append(f"- Not judged in compacted topics: {why}")
     example = EXAMPLES.get(kind.id)
     if example is not None:
         lines.extend(["", "Smallest history:", "", *_drawn(example.smallest)])

@@ -1,20 +1,23 @@
 """The self-test finds what it plants in valid runs, and says so when the checkers do not."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from checkers import selftest
-from checkers.anomalies import ANOMALIES
+from checkers.anomalies import ANOMALIES, IN_DENSE_LOGS_ONLY, NOT_IN_COMPACTED
 from checkers.kernels import facts
 from checkers.kernels.compose import judge_run
+from checkers.planting.cleaner import Cleaner
 from checkers.planting.copy import Copy
 from checkers.planting.order import OF_REAL_TIME
 from checkers.planting.records import OF_HOLES
 from checkers.planting.sessions import OF_SESSIONS
-from checkers.planting.table import UNPLANTED
+from checkers.planting.table import PLANTS, UNPLANTED
 from checkers.planting.transactions import CHANGES
 from checkers.selftest import Outcome, PlantResult, self_test
 from harness.contracts.run_context import (
@@ -33,6 +36,7 @@ from tests.anomalies.recorded_transactions import valid_run
 from tests.anomalies.runs import append, final_read, offset_query, read
 from tests.anomalies.runs import run as run_of
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
+from tests.spark.stored_runs import with_column
 
 QUERY_PLANTS = {"lookup-skips-record", "epoch-ends-early"}
 IN_BATCHES = {"reordered-send", "torn-batch", "end-in-batch"}
@@ -76,6 +80,119 @@ def test_what_a_broken_level_hides_is_not_planted() -> None:
     assert hidden.outcome is Outcome.NOT_PLANTED
     assert hidden.detail == "it is not reported beside stale-end, which the run has"
     assert Outcome.MISSED not in {result.outcome for result in results.values()}
+
+
+COMPACTED = {
+    "lost-acked-write",
+    "lost-acked-write-acks1",
+    "visible-regress",
+    "lost-record",
+    "unplaced-append",
+    "unplaced-below-end",
+    "lost-ack",
+    "future-read",
+}
+"""What a compacted topic can show, and what is about records that its cleaner has to keep."""
+
+
+def test_in_a_compacted_topic_it_plants_where_the_cleaner_excuses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tables, context = _run("compacted.toml", 3, duration_ms=6000)
+    final = pc.field("final") & (pc.field("kind") == "poll")
+    polls = tables["operations"].filter(final)
+    returned = pc.is_in(tables["records_read"]["op_index"], polls["op_index"].combine_chunks())
+    count = len(set(tables["records_read"].filter(returned)["offset"].to_pylist()))
+    assert count < pc.max(polls["end_offset"]).as_py(), "the cleaner removed nothing"
+    wanted = COMPACTED | IN_DENSE_LOGS_ONLY | NOT_IN_COMPACTED.keys()
+    monkeypatch.setattr(selftest, "PLANTS", [one for one in PLANTS if one.anomaly in wanted])
+    complete = replace(context, final_phase_complete=True)
+    results = {one.anomaly: one for one in self_test(tables, complete)}
+    found = {name for name, one in results.items() if one.outcome == Outcome.FOUND}
+    assert found == COMPACTED
+    assert Outcome.MISSED not in {one.outcome for one in results.values()}
+    for name in IN_DENSE_LOGS_ONLY | NOT_IN_COMPACTED.keys():
+        assert results[name].detail.startswith("its topics are compacted")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "more", [{}, {"enable_idempotence": True, "records_per_batch_max": 3, "queries_per_s": 5.0}]
+)
+def test_nothing_is_missed_in_a_compacted_topic(more: dict[str, object]) -> None:
+    tables, context = _run("compacted.toml", 3, duration_ms=8000, **more)
+    results = list(self_test(tables, replace(context, final_phase_complete=True)))
+    assert [one.anomaly for one in results if one.outcome == Outcome.MISSED] == []
+    assert sum(one.outcome == Outcome.FOUND for one in results) > 25
+
+
+def _in_keys(keys: str, *, sparse: bool = False) -> Iterator[PlantResult]:
+    """Yields what becomes of the plants in a log whose records have these keys; the first one is a loss."""
+    calls = [append(op, op, at=10 + 10 * op) for op in range(len(keys))]
+    tables = run_of([*calls, *final_read(len(keys), *range(len(keys)), at=200)])
+    for name, column in (("operations", "op_index"), ("records_read", "value")):
+        of_row = dict(enumerate(keys))
+        values = [of_row.get(value, "") for value in tables[name][column].to_pylist()]
+        tables[name] = with_column(tables[name], "key", values)
+    context = RunContext(
+        checkers=LOG_CHECKERS,
+        final_phase_complete=True,
+        compacted=not sparse,
+        sparse_offsets=sparse,
+    )
+    return self_test(tables, context)
+
+
+def test_the_last_record_of_a_key_is_removed_from_a_compacted_log_and_no_other_one() -> None:
+    assert next(_in_keys("aabc")).outcome is Outcome.FOUND
+    replaced = next(_in_keys("aaaa"))
+    assert replaced.anomaly == "lost-acked-write"
+    assert replaced.outcome is Outcome.NOT_PLANTED
+    assert replaced.detail.endswith("those that its cleaner may remove do not count")
+    # Only one record is the last one of its key, wherever the self-test looks first.
+    assert next(_in_keys("abbbbbbbb")).outcome is Outcome.FOUND
+
+
+def test_in_a_sparse_log_no_empty_offset_is_planted() -> None:
+    results = {one.anomaly: one for one in _in_keys("abcd", sparse=True)}
+    assert results["lost-acked-write"].outcome is Outcome.FOUND
+    for name in IN_DENSE_LOGS_ONLY:
+        assert results[name].detail == "its topics may have offsets without a record"
+
+
+def test_what_no_client_saw_replaces_a_record_only_if_something_is_behind_both() -> None:
+    calls = [append(op, op, at=10 + 10 * op) for op in range(3)]
+    unseen = Call(op=3, kind="append", process=3, inv=45, res=None, offset=None)
+    final = read(4, 200, 0, 1, 2, final=True)
+
+    def keeps(op: int, keys: dict[int, str], *, end: int = 3, until_ns: int = 10**6) -> bool:
+        tables = run_of([*calls, unseen, replace(final, end=end)])
+        rows = tables["operations"]["op_index"].to_pylist()
+        of_row = [keys.get(row, "") for row in rows]
+        tables["operations"] = with_column(tables["operations"], "key", of_row)
+        copy = Copy(tables, compacted=True)
+        return Cleaner(copy).keeps(copy.operations[op], until_ns)
+
+    assert keeps(0, {0: "a", 1: "b", 3: "a"})
+    assert not keeps(0, {0: "a", 1: "b", 3: "a"}, end=4)
+    assert keeps(0, {0: "a", 1: "b", 3: "a"}, end=4, until_ns=44)
+    assert not keeps(0, {0: "a", 2: "a"})
+    assert keeps(0, {0: "a", 2: "a"}, until_ns=29)
+    assert keeps(2, {0: "a", 2: "a"})
+    assert keeps(0, {}), "a record without a key replaces nothing"
+
+
+@pytest.mark.parametrize(("other_ns", "outcome"), [(9, Outcome.FOUND), (11, Outcome.NOT_PLANTED)])
+def test_a_record_is_read_early_only_if_all_below_it_were_sent_before(
+    other_ns: int, outcome: Outcome
+) -> None:
+    first = append(0, 0, at=other_ns)
+    second = Call(op=1, kind="append", process=1, inv=10, res=20, offset=1)
+    begin = Call(op=2, kind="latest", process=7, inv=1, res=2, offset=0)
+    tables = run_of([first, second, begin, read(3, 30, 0, 1), *final_read(4, 0, 1, at=80)])
+    context = RunContext(checkers=LOG_CHECKERS, final_phase_complete=True)
+    (result,) = (one for one in self_test(tables, context) if one.anomaly == "future-read")
+    assert result.outcome is outcome
 
 
 @pytest.mark.long
