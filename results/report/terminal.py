@@ -38,9 +38,8 @@ def terminal_summary(run_dir: Path, *, replay: str = "", explain: str = "") -> l
         ("unexcused lost records", str(lost)),
         *([("levels", levels_text(run))] if levels_text(run) else []),
         *_fault_facts(run),
+        *_watch_facts(run),
     ]
-    if stopped := run.fact("stopped_early", ""):
-        facts.append(("stopped early", stopped))
     return [
         *verdict_lines(
             str(verdict.get("validity", "not judged")),
@@ -65,6 +64,20 @@ def _fault_facts(run: RunData) -> list[tuple[str, str]]:
     if idle:
         facts.append(("without effect", why_all_idle(idle)))
     return facts
+
+
+def _watch_facts(run: RunData) -> list[tuple[str, str]]:
+    """Returns what the live watch saw, and whether that ended the main phase."""
+    seen = run.fact("stopped_early", "")
+    if not seen:
+        return []
+    reasons: list[str] = run.tables["run_facts"].column("incomplete_reason").to_pylist()
+    reason = reasons[-1] if reasons else ""
+    if seen in reason:
+        return [("stopped early", seen)]
+    # What ended the run in another way hides whether the watch had ended its main phase.
+    when = "" if reason else "after the main phase, so nothing was ended early: "
+    return [("violation seen", when + seen)]
 
 
 def verdict_lines(validity: str, reasons: list[str]) -> list[RenderableType]:

@@ -1,13 +1,17 @@
 """The summaries of a run in Markdown and in the terminal."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from harness.contracts.run_context import RunContext, context_to_row
+from harness.history.writer import HistoryWriter
 from results.layout import RunFiles
 from results.report.build import build_report
 from results.report.terminal import terminal_summary
+from results.store import write_json
 from results.tables import as_text
 from tests.report.made_up_run import make_lost_run
 from tests.report.pages import page_of
@@ -62,6 +66,31 @@ def test_the_summary_is_markdown_with_the_narrative(run_dir):
 
 def test_the_terminal_summary_is_a_table(run_dir):
     assert as_text(*terminal_summary(run_dir)) == TERMINAL
+
+
+@pytest.mark.parametrize(
+    ("reason", "name", "value"),
+    [
+        ("the watch saw a violation (t-0: op 2 is early)", "stopped early", "t-0: op 2 is early"),
+        (
+            "",
+            "violation seen",
+            "after the main phase, so nothing was ended early: t-0: op 2 is early",
+        ),
+        ("the final phase did not end", "violation seen", "t-0: op 2 is early"),
+    ],
+)
+def test_what_the_live_watch_saw_is_no_early_end_if_nothing_was_ended(
+    tmp_path, reason, name, value
+):
+    writer = HistoryWriter(tmp_path / "run")
+    for incomplete_reason in ("the harness died", reason):
+        row = context_to_row(RunContext(incomplete_reason=incomplete_reason))
+        writer.add("run_facts", row)
+    writer.close()
+    write_json(RunFiles(tmp_path / "run").run, {"stopped_early": "t-0: op 2 is early"})
+    text = as_text(*terminal_summary(tmp_path / "run"))
+    assert [name, value] in [re.split(" {2,}", line) for line in text.splitlines()]
 
 
 def test_the_levels_of_the_verdict_are_at_the_top_of_every_summary(tmp_path):
