@@ -21,6 +21,7 @@ from harness.history.foreign.events import TIME_NS_MAX, Event, RecordedOperation
 from harness.history.foreign.log_tables import Call, LogTables
 
 OFFSET_MAX = 2**62
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 Time = Annotated[
     int,
@@ -31,8 +32,13 @@ Time = Annotated[
     ),
 ]
 Offset = Annotated[int, Meta(ge=0, le=OFFSET_MAX)]
-ReadOffset = Annotated[
-    int, Meta(ge=-OFFSET_MAX, le=OFFSET_MAX, description="An offset as a client received it.")
+ReceivedOffset = Annotated[
+    int,
+    Meta(
+        ge=INT64_MIN,
+        le=INT64_MAX,
+        description="An offset as a client received it; one below 0 or above 2^62 is an impossible-offset.",
+    ),
 ]
 Process = Annotated[
     int,
@@ -129,10 +135,10 @@ class AppendLine(
     completed_ns: Time | None = None
     outcome: Outcome
     offset: Annotated[
-        Offset | None,
+        ReceivedOffset | None,
         Meta(
-            description="Where it was appended, if the response contains it; never if it is fail. If it is"
-            " info, the offset counts once an ok poll returned the value."
+            description="Where it was appended, if the response contains it; never if it is fail, and never -1,"
+            " with which Kafka states none. If it is info, the offset counts once an ok poll returned the value."
         ),
     ] = None
     acks: Acks | None = None
@@ -160,7 +166,7 @@ class PollLine(
     topic: Topic
     partition: Partition = 0
     records: Annotated[
-        list[tuple[ReadOffset, Value]],
+        list[tuple[ReceivedOffset, Value]],
         Meta(
             description="Offset and value of every record that it returned, in their order. They count whatever"
             " the outcome is."
@@ -174,7 +180,7 @@ class PollLine(
         ),
     ] = None
     end_offset: Annotated[
-        ReadOffset | None,
+        ReceivedOffset | None,
         Meta(
             description="The log end in the response, if there is one. It counts only if the poll is ok."
         ),
@@ -206,7 +212,7 @@ class LatestLine(
     topic: Topic
     partition: Partition = 0
     end_offset: Annotated[
-        ReadOffset | None, Meta(description="The log end. It counts only if the request is ok.")
+        ReceivedOffset | None, Meta(description="The log end. It counts only if the request is ok.")
     ] = None
     invoked_ns: Time
     completed_ns: Time | None = None
@@ -363,6 +369,8 @@ def _objection(line: Line) -> str:
         return _objection_to_open(line)
     if line.completed_ns < line.invoked_ns:
         return "completed_ns is before invoked_ns"
+    if isinstance(line, AppendLine) and line.offset == -1:
+        return "an append has the offset -1, with which Kafka states that it is not known; leave it out"
     if isinstance(line, AppendLine) and line.outcome == "fail" and line.offset is not None:
         return "an append that is fail has no offset; leave it out, or write info if it may have happened"
     return ""

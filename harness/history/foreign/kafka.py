@@ -229,9 +229,7 @@ class KafkaConversion:
             )
             offset, value = None, sent
         if offset is not None and not _is_offset(offset):
-            self._problems.add(
-                operation.completion_line, f"{shown(offset)} is no offset; a send has 0 or more"
-            )
+            self._problems.add(operation.completion_line, f"{shown(offset)} is no offset of a send")
             offset = None
         call, text = _call(operation, to_edn(key)), to_edn(value)
         row = self._tables.append(call, text, offset=offset, acks=self._acks, group=self._group)
@@ -403,4 +401,5 @@ def _is_pair(value: Any) -> bool:
 
 
 def _is_offset(value: Any) -> bool:
-    return is_integer(value) and 0 <= value <= OFFSET_MAX
+    """Returns whether a response may have had it, also one that cannot be; -1 states that none is known."""
+    return is_integer(value) and value != -1 and -(2**63) <= value < 2**63

@@ -471,7 +471,7 @@ class LogTables:
         np.minimum.at(lowest, of_append, offset)
         np.maximum.at(highest, of_append, offset)
         read = np.where(lowest == highest, lowest, -1)
-        place = np.where(acked >= 0, acked, read)
+        place = np.where((acked >= 0) & (acked <= _NOWHERE), acked, read)
         for topic, sent in self._sent_in_order:
             last = -1
             for row in sent:

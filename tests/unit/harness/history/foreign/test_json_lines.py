@@ -298,6 +298,26 @@ def test_the_same_name_for_a_later_batch_is_refused(read):
     read(in_batch("a"), append("b", 3, batch="x"), in_batch("c", 4))
 
 
+@pytest.mark.parametrize("offset", [-(2**63), -2, 2**62, 2**62 + 1, 2**63 - 1])
+@pytest.mark.parametrize("where", ["acknowledged", "read", "end of a poll", "end"])
+def test_an_impossible_offset_that_a_client_received_is_an_anomaly(read, where, offset):
+    of_append = {"offset": offset} if where == "acknowledged" else {}
+    first = [[offset, "b"]] if where == "read" else []
+    end = {"end_offset": offset} if where == "end of a poll" else {}
+    lines = [
+        HEADER,
+        append("a", 0, offset=0),
+        append("b", 2, outcome="ok", **of_append),
+        operation("poll", 2, 10, records=first, **end),
+        latest(offset if where == "end" else 1, 20),
+        poll([[0, "a"]], 30, end_offset=1, final=True),
+    ]
+    verdict = judge_foreign(read(*lines)).verdict
+    assert str(verdict.validity) == "invalid"
+    found = {anomaly.id for anomaly in verdict.anomalies}
+    assert ("impossible-offset" in found) == (offset != 2**62)
+
+
 def test_operations_and_events_of_other_objects_are_read(read):
     (one,) = read(OPERATION).operations
     assert (one.function, one.argument, one.result, one.outcome) == ("cas", [1, 2], True, "ok")
@@ -331,7 +351,9 @@ def test_transactions_of_lists_are_recognised(read):
         ([{**OPERATION, "completed_ns": 0}], "line 1: completed_ns is before invoked_ns"),
         ([append("a", 0, batch=1.5)], "line 1: Expected `int | str | null`, got `float` - at"),
         ([{**LOG[4], "batch": "x"}], "line 1: Object contains unknown field `batch`"),
-        ([append("a", 0, offset=-1)], "line 1: Expected `int` >= 0 - at `$.offset`"),
+        ([append("a", 0, offset=-1)], "line 1: an append has the offset -1, with which Kafka"),
+        ([append("a", 0, offset=2**63)], "line 1: "),
+        ([poll([[2**63, "a"]], 0)], "line 1: "),
         ([append("a", 0), append("a", 5)], 'line 2: the value "a" is appended to t-0 again'),
         ([append("a", 0, topic="a\0b")], "line 1: Expected `str` matching regex"),
         ([{**EVENT, "f": "send"}], "describe a log by lines of kind append, poll and latest"),

@@ -317,6 +317,24 @@ def test_an_impossible_offset_that_was_read_is_an_anomaly(judged, offset):
     assert "impossible-offset" in found or offset == 2**62
 
 
+@pytest.mark.parametrize("offset", [-(2**63), -2, 2**62, 2**63 - 1])
+def test_an_impossible_offset_that_a_send_received_is_an_anomaly(judged, offset):
+    validity, found = judged(sent(5, 33, f"[{offset} 33]") + TWO + final(ALL))
+    assert validity == "invalid"
+    assert "impossible-offset" in found or offset == 2**62
+
+
+def test_an_impossible_offset_is_no_place_in_the_order_of_sends(read):
+    """The other send of the transaction is after it, wherever it is."""
+    text = (
+        "{:process 0 :type :invoke :f :txn :value [[:send :x 1] [:send :x 2]]}\n"
+        f"{{:process 0 :type :ok :f :txn :value [[:send :x [{2**62 + 1} 1]] [:send :x [0 2]]]}}\n"
+    )
+    assert read(text).log.contradictions == ()
+    (one,) = read(text.replace(str(2**62 + 1), "1")).log.contradictions
+    assert one.id == "nonmonotonic-send"
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
