@@ -6,11 +6,12 @@ takes text in pieces and returns one form at a time. Its memory is that of one f
 Own code: `edn_format`, the reader on PyPI, needs the whole text and reads about 400 operations per second; this
 one reads more than ten thousand.
 
-Left out: namespaced map syntax (`#:a{...}`), metadata, and everything else that EDN does not have. Two keys or
-elements that Python considers equal (1, 1.0 and true) are refused as duplicates.
+Left out: metadata, `#::{...}`, and everything else that EDN does not have. Two keys or elements that Python
+considers equal (1, 1.0 and true) are refused as duplicates.
 
 Source:
-    The EDN format, github.com/edn-format/edn; extended by ratios and `##Inf`, which Clojure prints.
+    The EDN format, github.com/edn-format/edn; extended by what Clojure prints: ratios, `##Inf`, namespaced maps
+    (`#:a{:b 1}` is `{:a/b 1}`), and objects (`#object[java.lang.Object 0x1b2c "..."]`) with hexadecimal numbers.
 """
 
 import re
@@ -47,7 +48,7 @@ _ATOMS_KEPT_MAX = 4096
 _TOKEN = re.compile(
     r"""[\s,]*+(?:;[^\n]*+\n[\s,]*+)*+(?:
     (?P<atom>[^\s,;"()\[\]{}\\#][^\s,;"()\[\]{}\\]*+)
-    |(?P<open>[\[({]|\#\{)
+    |(?P<open>[\[({]|\#\{|\#:[^\s,;"()\[\]{}\\:]++[\s,]*+\{)
     |(?P<close>[\])}])
     |"(?P<string>[^"\\]*+(?:\\.[^"\\]*+)*+)"
     |(?P<discard>\#_)
@@ -61,6 +62,7 @@ _ATOM, _CLOSE = _TOKEN.groupindex["atom"], _TOKEN.groupindex["close"]
 _OPENERS = frozenset(_TOKEN.groupindex[name] for name in ("open", "tag", "discard"))
 _BLANK = re.compile(r"[\s,]*+(?:;[^\n]*+\n[\s,]*+)*+(?:;[^\n]*+\Z)?")
 _INTEGER = re.compile(r"[+-]?(?:0|[1-9]\d*)N?", re.ASCII)
+_HEXADECIMAL = re.compile(r"([+-]?)0[xX]([0-9a-fA-F]+)N?", re.ASCII)
 _REAL = re.compile(r"[+-]?(?:0|[1-9]\d*)(?:\.\d*)?(?:[eE][+-]?\d+)?M?", re.ASCII)
 _RATIO = re.compile(r"[+-]?(?:0|[1-9]\d*)/[1-9]\d*", re.ASCII)
 _SYMBOL = re.compile(r"(?:[^\W\d]|[.*+!\-_?$%&=<>|'/])[\w.*+!\-_?$%&=<>|:#'/]*")
@@ -325,7 +327,7 @@ class _Reader:
 def _opened(match: "re.Match[str]") -> _Level:
     opener = match["open"]
     if opener:
-        return _Level(opener, _CLOSE_OF[opener])
+        return _Level(opener, _CLOSE_OF.get(opener, "}"))
     return _Level("#_" if match["tag"] is None else f"#{match['tag']}", "")
 
 
@@ -356,6 +358,8 @@ def _number(text: str, real: Callable[[str], Any]) -> Any:
         raise _Problem(f"{_excerpt(text)} has more than {DIGITS_MAX} digits")
     if _INTEGER.fullmatch(text):
         return int(text.rstrip("N"))
+    if found := _HEXADECIMAL.fullmatch(text):
+        return int(found[1] + found[2], 16)
     if _REAL.fullmatch(text):
         return _decimal(text[:-1]) if text[-1] == "M" else _real(text, real)
     if _RATIO.fullmatch(text):
@@ -440,7 +444,22 @@ def _collection(level: _Level) -> Any:
         return elements
     if len(items) % 2:
         raise _Problem("a map has a key without a value")
-    pairs = EdnMap(zip(items[::2], items[1::2], strict=True))
+    keys = items[::2]
+    if level.opener != "{":
+        namespace = level.opener[2:-1].rstrip(" ,\t\r\n\f")
+        if "/" in namespace or not _SYMBOL.fullmatch(namespace):
+            raise _Problem(f"{_excerpt(namespace)} is not a namespace")
+        keys = [_qualified(key, namespace) for key in keys]
+    pairs = EdnMap(zip(keys, items[1::2], strict=True))
     if 2 * len(pairs) != len(items):
         raise _Problem("a map has a key twice")
     return pairs
+
+
+def _qualified(key: Any, namespace: str) -> Any:
+    """Returns a key of a namespaced map as it is without: `:b` in `#:a{...}` is `:a/b`, and `:_/b` is `:b`."""
+    if not isinstance(key, Keyword | Symbol):
+        return key
+    if key.name.startswith("_/"):
+        return type(key)(key.name[2:])
+    return key if "/" in key.name else type(key)(f"{namespace}/{key.name}")

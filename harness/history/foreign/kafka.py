@@ -179,9 +179,18 @@ class KafkaConversion:
                 operation.completion_line,
                 f"{shown(operation.result)} is no list of sends and polls",
             )
-        if operation.result is None and operation.outcome == OK and asked:
+        if operation.result is None and operation.outcome == OK and asked != []:
             self._problems.add(
                 operation.completion_line, "it is ok, but has no value, so what it did is not known"
+            )
+        if (
+            asked is None
+            and operation.outcome == INFO
+            and not done
+            and operation.function != "poll"
+        ):
+            self._problems.add(
+                operation.line, "it has no value, so what it may have sent is not known"
             )
         if done is None or (asked is not None and not _same_shape(asked, done)):
             if done is not None:

@@ -335,6 +335,33 @@ def test_an_impossible_offset_is_no_place_in_the_order_of_sends(read):
     assert one.id == "nonmonotonic-send"
 
 
+@pytest.mark.parametrize("function", ["send", "txn", "poll"])
+@pytest.mark.parametrize("kind", ["ok", "info", "fail"])
+def test_what_an_operation_without_a_value_did_is_not_known(read, function, kind):
+    text = (
+        f"{{:process 3 :type :invoke :f :{function} :value nil}}\n"
+        f"{{:process 3 :type :{kind} :f :{function} :value nil}}\n"
+    )
+    problems = read(text + TWO + final(ALL)).problems
+    if kind == "ok":
+        assert problems.sentences == [
+            "line 2: it is ok, but has no value, so what it did is not known"
+        ]
+    elif kind == "info" and function != "poll":
+        assert problems.sentences == [
+            "line 1: it has no value, so what it may have sent is not known"
+        ]
+    else:
+        assert problems.count == 0
+
+
+def test_an_object_that_clojure_prints_is_read_in_every_field(judged):
+    thing = '#object[jepsen.client$fn__1$reify__2 0x1b2c3d "jepsen.client$fn__1@1b2c3d"]'
+    text = (TWO + final(ALL)).replace("}\n", f" :error [:unknown {thing}] :client {thing}}}\n")
+    assert judged(text) == ("valid", set())
+    assert judged(text.replace(":value", f":cause {thing} :value")) == ("valid", set())
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
