@@ -12,6 +12,7 @@ sentence that names the file and the row, counted from 0. A rule reads whole col
 single rows.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -316,6 +317,12 @@ def check_context(context: RunContext, where: str) -> None:
             raise HistoryError(
                 f"{where}, row 0: {column} is {value}, which is not between {low} and {high}; {REMEDY}"
             )
+    name, count = next(iter(Counter(context.checkers).most_common(1)), ("", 0))
+    if count > 1:
+        raise HistoryError(
+            f"{where}, row 0: checkers names {name!r} more than once, so its findings would be counted as often;"
+            f" {REMEDY}"
+        )
 
 
 def check_op_indices(parts: Sequence[tuple[str, I64]]) -> None:

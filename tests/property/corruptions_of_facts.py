@@ -177,6 +177,11 @@ REFUSED = [
         lambda t: _facts(t).update(checkers=["linearisability"]),
         "no checker is called 'linearisability'",
     ),
+    refused(
+        "checkers twice",
+        lambda t: _facts(t).update(checkers=_facts(t)["checkers"] * 2),
+        "row 0: checkers names 'linearizability' more than once",
+    ),
     of_files(
         "facts of the run twice",
         edit_file("run_facts", _twice, None),

@@ -173,6 +173,14 @@ def test_a_declaration_has_limits(column: str, low: int, high: int) -> None:
             check_context(replace(RunContext(), **{column: value}), "run_facts")
 
 
+def test_a_run_names_a_checker_once() -> None:
+    check_context(RunContext(checkers=("replicas", "measures")), "run_facts")
+    check_context(RunContext(checkers=()), "run_facts")
+    twice = RunContext(checkers=("replicas", "measures", "progress", "measures"))
+    with pytest.raises(HistoryError, match="run_facts, row 0: checkers names 'measures' more than"):
+        check_context(twice, "run_facts")
+
+
 @pytest.mark.parametrize("rows", [0, 1, 2])
 def test_a_run_has_one_row_of_facts(rows: int) -> None:
     facts = {"run_facts": pa.table({"version": ["1"] * rows})}
