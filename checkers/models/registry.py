@@ -57,5 +57,16 @@ def _imported(path: str) -> Any:
         return getattr(import_module(module), attribute)
     except (Exception, SystemExit) as error:  # whatever the module raises while it is imported
         raise UsageError(
-            f"the model {path!r} cannot be loaded: {type(error).__name__}: {error}"
+            f"the model {path!r} cannot be loaded: {type(error).__name__}: {error}{_hint(module, error)}"
         ) from None
+
+
+def _hint(module: str, error: BaseException) -> str:
+    """Returns how a module is found, if it is the module itself that was not.
+
+    The current directory is not searched: one with histories from elsewhere could contain modules that are then
+    imported instead of missing libraries.
+    """
+    if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+        return "; install it, or add the directory that contains it to PYTHONPATH"
+    return ""

@@ -1,5 +1,6 @@
 """`laststand check FILE`: a history from elsewhere."""
 
+import os
 import re
 from pathlib import Path
 
@@ -410,6 +411,15 @@ def test_a_wrong_line_is_one_sentence_with_file_and_line(
 def test_a_missing_file_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "history.edn"
     assert refused(capsys, "check", path) == f"there is no file {path}"
+
+
+def test_a_pipe_is_no_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    for options in ((), ("--model", "log"), ("--no-spark",)):
+        assert refused(capsys, "check", path, *options) == (
+            f"{path} is neither a file nor a directory; only these can be read, so write the history to a file"
+        )
 
 
 def test_options_for_files_are_refused_for_runs(

@@ -143,6 +143,10 @@ def check(options: argparse.Namespace) -> int:
         return check_file(options, path, acks=ACKS.get(options.acks))
     if path.suffix in _SUFFIXES and not path.exists():
         raise HistoryError(f"there is no file {path}")
+    if path.exists() and not path.is_dir():
+        raise HistoryError(
+            f"{path} is neither a file nor a directory; only these can be read, so write the history to a file"
+        )
     for option in FILE_OPTIONS:
         if getattr(options, option) is not None:
             name = option.replace("_", "-")

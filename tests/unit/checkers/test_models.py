@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -226,6 +227,14 @@ def test_models_are_found_by_entry_point_and_by_import_path(
         ("queu", "no model is called 'queu'; did you mean 'queue'?"),
         (f"{__name__}:GONE", "cannot be loaded: AttributeError"),
         ("no_such_module:MODEL", "cannot be loaded: ModuleNotFoundError"),
+        (
+            "no_such_module:MODEL",
+            "'no_such_module'; install it, or add the directory that contains it to PYTHONPATH",
+        ),
+        (
+            "harness.no_such_module:MODEL",
+            "'harness.no_such_module'; install it, or add the directory",
+        ),
         (f"{__name__}:NAMES", "it has no method initial_state"),
         (f"{__name__}:Counter", "is a class; name an instance of it"),
     ],
@@ -234,6 +243,16 @@ def test_what_is_no_model_is_refused_in_one_sentence(name: str, sentence: str) -
     with pytest.raises(UsageError) as refused:
         find_model(name)
     assert sentence in str(refused.value)
+
+
+def test_what_a_module_lacks_is_not_the_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model_without_library.py").write_text("import no_such_library\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UsageError) as refused:
+        find_model("model_without_library:MODEL")
+    assert str(refused.value).endswith("No module named 'no_such_library'")
 
 
 @pytest.mark.parametrize(
