@@ -10,7 +10,7 @@ they look at everything.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from checkers.kernels.time_order import LiveMonitor
@@ -44,12 +44,16 @@ class _Log:
 class LiveWatch:
     """The watch over one run. Call its methods in order of time. Mutable: it keeps the first finding.
 
+    Args:
+        found: Called once, when there is a finding.
+
     Attributes:
         finding: The first thing that no log does, as a sentence; empty while there is none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, found: Callable[[], None] = lambda: None) -> None:
         self.finding = ""
+        self._found = found
         self._open: dict[int, _Open] = {}
         self._logs: dict[tuple[str, int], _Log] = {}
         self._next_op = 0
@@ -166,4 +170,6 @@ class LiveWatch:
             )
 
     def _find(self, began: _Open, sentence: str) -> None:
-        self.finding = self.finding or f"{began.topic}-{began.partition}: {sentence}"
+        if not self.finding:
+            self.finding = f"{began.topic}-{began.partition}: {sentence}"
+            self._found()

@@ -28,8 +28,8 @@ from nemesis.fault import Fault
 
 FAST = "fast"
 
-WATCHED_STEPS = 200
-"""How often in a main phase the live watch is asked whether it has seen something."""
+MAIN_STEPS = 10
+"""How often progress is reported in a main phase."""
 
 Progress = Callable[[str, float], None]
 """Takes the phase's name and the fraction of it that is done."""
@@ -180,7 +180,9 @@ class Phases:
         self._is_final_phase = False
         self.healed_ns: int | None = None
         self.cut_short = ""
-        self._watch = LiveWatch() if experiment.stop_on_violation else None
+        self._watch = LiveWatch(self._wake) if experiment.stop_on_violation else None
+        self._asleep: asyncio.Future[None] | None = None
+        self._stopped_early = ""
         self.workload: Workload = experiment.workload_type.make(
             experiment.workload,
             WorkloadContext(
@@ -210,6 +212,7 @@ class Phases:
         faults = asyncio.get_running_loop().create_task(self._nemesis.run(schedule))
         await self._main_time()
         self._nemesis.end_waiting()
+        self._stopped_early = self._finding
         if self.stopped_early:
             self.cut_short = f"the watch saw a violation ({self.stopped_early})"
             await self._nemesis.cut_short(faults)
@@ -229,17 +232,37 @@ class Phases:
     @property
     def stopped_early(self) -> str:
         """What the live watch saw, so that the main phase was ended; empty when it was not."""
+        return self._stopped_early
+
+    @property
+    def _finding(self) -> str:
         return self._watch.finding if self._watch is not None else ""
 
     async def _main_time(self) -> None:
         """Waits until the main phase is over, or until the live watch has seen something."""
-        steps = 10 if self._watch is None else WATCHED_STEPS
-        for step in range(steps):
-            if self.stopped_early:
+        for step in range(MAIN_STEPS):
+            if self._finding:
                 return
-            if step * 10 % steps == 0:
-                self._progress("main", step / steps)
-            await asyncio.sleep(self._experiment.main_phase_ms / (1e3 * steps))
+            self._progress("main", step / MAIN_STEPS)
+            await self._sleep(self._experiment.main_phase_ms / (1e3 * MAIN_STEPS))
+
+    async def _sleep(self, delay_s: float) -> None:
+        """Sleeps as `asyncio.sleep` does, but not longer than until the live watch has seen something.
+
+        A timer more would change a simulated run: each one draws how late it is.
+        """
+        here = asyncio.get_running_loop()
+        self._asleep = here.create_future()
+        timer = here.call_later(delay_s, _finish, self._asleep)
+        try:
+            await self._asleep
+        finally:
+            timer.cancel()
+
+    def _wake(self) -> None:
+        """Ends the present sleep; called by the live watch."""
+        if self._asleep is not None and not self._asleep.done():
+            self._asleep.get_loop().call_soon_threadsafe(_finish, self._asleep)
 
     async def scripted(self, scenario: Scenario) -> None:
         """Runs the steps of a scenario."""

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 from checkers.kernels.live_watch import LiveWatch
@@ -15,6 +16,7 @@ from harness.runs.simulated import simulate
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CUTS = experiments.load(EXAMPLES / "power-cuts.toml", profile="kafka-4.0")
 WATCHED = replace(CUTS, stop_on_violation=True)
+SHORT = experiments.load(EXAMPLES / "short-power-cuts.toml", profile="kafka-4.0")
 
 
 def test_a_watched_run_stops_early_heals_and_is_invalid() -> None:
@@ -51,6 +53,39 @@ def test_a_run_that_was_stopped_without_an_anomaly_is_unknown(
     assert result.final_phase_complete
     assert verdict.validity == "unknown"
     assert "the run ended early: the watch saw a violation (t-0: op 2 is early)" in verdict.reasons
+
+
+def test_a_watch_that_sees_nothing_changes_nothing() -> None:
+    """Each timer of a simulated process draws how late it is, so the watch must not set any."""
+    unstopped = []
+    for seed in (1, 2):
+        watched = simulate(replace(SHORT, stop_on_violation=True), seed)
+        if not watched.stopped_early:
+            unstopped.append(seed)
+            assert watched.trace_hash == simulate(SHORT, seed).trace_hash
+    assert unstopped
+
+
+def test_what_the_watch_sees_after_the_main_phase_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unwatched = simulate(SHORT, 1)
+    final = unwatched.tables["operations"].filter(pc.field("final"))
+    final_ns = pc.min(final["invoked_ns"]).as_py()
+    seen = []
+    invoke = LiveWatch.invoke
+
+    def find_in_final(watch: LiveWatch, op: int, **more: Any) -> None:
+        invoke(watch, op, **more)
+        if more["invoked_ns"] >= final_ns:
+            watch._find(watch._open[op], "op 2 is early")
+            seen.append(watch.finding)
+
+    monkeypatch.setattr(LiveWatch, "invoke", find_in_final)
+    watched = simulate(replace(SHORT, stop_on_violation=True), 1)
+    assert seen
+    assert watched.stopped_early == ""
+    assert watched.trace_hash == unwatched.trace_hash
 
 
 def test_the_same_seed_stops_at_the_same_moment() -> None:
