@@ -134,7 +134,7 @@ def _are_inside(history: PartitionHistory, facts: Facts) -> Bools:
     offset = history.append_offset
     is_inside: Bools = (
         (history.append_status == OK_AT)
-        & (offset >= facts.places.start)
+        & (offset >= facts.log_start_offset)
         & (offset < facts.places.limit)
     )
     return is_inside

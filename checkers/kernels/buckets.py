@@ -139,13 +139,13 @@ def judge_bucket(
     Args:
         parts: What the slices sent, in any order.
         free: Every append without an acknowledged offset.
-        first: The bucket's first offset that counts.
+        first: The bucket's first offset at which a record has to be.
         stop: One more than its last offset that is known to have existed.
         committed: The committed offset of every consumer group.
         moments: Of the series of unseen records; None if no measures are taken.
     """
     claims = Claims.of(parts)
-    claims = claims.take(claims.offset >= first)
+    there = claims.take(claims.offset >= first)
     revealed, revealed_offset, known = revealed_in(claims, free)
     is_contested = bool((claims.offset[1:] == claims.offset[:-1]).any())
     absent, present = bounds_in(parts, free, revealed, revealed_offset)
@@ -159,15 +159,15 @@ def judge_bucket(
     return BucketResult(
         elements={level: _element(absent[level], present) for level in LEVELS},
         integrity_holds=not is_contested and known,
-        all_there=bool(claims.is_final.all()),
+        all_there=bool(there.is_final.all()),
         revealed_op=free.op[revealed],
         revealed_offset=revealed_offset,
         hole_count=hole_count,
         holes=holes,
-        delivered_count=_delivered_count(claims, parts, first, len(committed)),
+        delivered_count=_delivered_count(there, parts, first, len(committed)),
         ended_ns=min(int(part.ended.time_ns.min(initial=INF_NS)) for part in parts),
         measures=None if moments is None else _measured(parts, present, moments, first, stop),
-        group_got_all=not bool(claims.is_skipped_by_any(committed).any()),
+        group_got_all=not bool(there.is_skipped_by_any(committed).any()),
     )
 
 
@@ -187,7 +187,7 @@ def fold(
         results: Of every bucket that a part was sent to.
         free: `all_free(reports)`.
         width: How many offsets a bucket holds.
-        log_start_offset: Facts below it were dropped.
+        log_start_offset: Nothing has to be there below it.
         clock_error_ns: By how much two clocks of the run may differ; it only ever hides violations.
     """
     ordered = [results[bucket] for bucket in sorted(results)]
@@ -385,7 +385,7 @@ def revealed_in(claims: Claims, free: FreeAppends) -> tuple[I64, I64, bool]:
     return position[known], place[known], bool(known.all())
 
 
-def occupied_in(claims: Claims, parts: Sequence[Part], first: int) -> I64:
+def occupied_in(claims: Claims, parts: Sequence[Part], first: int = 0) -> I64:
     """Returns the offsets of a bucket from `first` on where a record is known to be, ascending."""
     occupied: I64 = distinct(claims.offset, *(part.unread_offset for part in parts))
     return occupied[occupied >= first]
@@ -457,12 +457,15 @@ def holes_in(
         # Slot i + 1 holds the facts at mentioned[i]; slot i bounds everything just below it.
         below[level] = np.full(len(mentioned) + 1, NEVER_NS, dtype=np.int64)
         inside = times.offset < stop
-        at = np.searchsorted(mentioned, times.offset[inside]) + 1
+        at = np.searchsorted(mentioned, times.offset[inside]) + (times.offset[inside] >= first)
         np.maximum.at(below[level], at, times.time_ns[inside])
         below[level] = np.maximum.accumulate(below[level])
     latest = np.maximum(below["order"], below["fresh"])
     above = np.full(len(mentioned) + 1, INF_NS, dtype=np.int64)
-    np.minimum.at(above, np.searchsorted(mentioned, present.offset), present.time_ns)
+    is_above = present.offset >= first
+    np.minimum.at(
+        above, np.searchsorted(mentioned, present.offset[is_above]), present.time_ns[is_above]
+    )
     above = np.minimum.accumulate(above[::-1])[::-1]
     edges = np.concatenate(([first - 1], mentioned, [stop]))
     # Between two mentioned offsets, and the mentioned ones themselves that are vacant.

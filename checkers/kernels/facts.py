@@ -12,6 +12,10 @@ The sixth, real time, is `real_time`; appends without a known place are `places`
 An append is *pinned* at an offset if it was acknowledged there, or if its outcome is unknown and its value was
 read there. An append acknowledged with acks=1 whose record was never read is *weak*: losing it breaks no
 promise.
+
+If the log starts beyond 0 at the end of the run, retention may have removed every record below that start, at any
+time. So nothing has to be at an offset below it, and a read may skip such offsets (C4). What acknowledgements and
+reads say of them was true of the log at its time all the same: C1 to C3, C5 and C6 hold there as above.
 """
 
 from dataclasses import dataclass
@@ -35,12 +39,12 @@ from checkers.kernels.history import (
 class Places:
     """Offsets as positions in arrays.
 
-    Positions are the offsets themselves (minus the start of the log) when that costs little memory. A history with
-    an absurd offset, or a very sparse one, gets one position per offset that some fact mentions instead; all rules
+    Positions are the offsets themselves (minus the first one) when that costs little memory. A history with an
+    absurd offset, or a very sparse one, gets one position per offset that some fact mentions instead; all rules
     only use the order of offsets, so nothing else changes.
 
     Args:
-        start: First offset that counts.
+        start: First offset with a position.
         limit: One more than the largest offset that is known to have existed.
         mentioned: Every offset in [start, limit) that a fact mentions, repeats allowed; None to give every
             offset a position.
@@ -90,9 +94,13 @@ class Facts:
         append_read: per append, whether any read returned its value.
         append_weak: per append, whether it is acknowledged with acks=1 and was never read.
         gap_first, gap_last: offsets [first, last) that a read skipped.
+
+    Attributes:
+        log_start_offset: Below it no record has to be there.
     """
 
     places: Places
+    log_start_offset: int
     value: I64
     seen: Bools
     occupied: Bools
@@ -106,6 +114,19 @@ class Facts:
     append_weak: Bools
     gap_first: I64
     gap_last: I64
+
+    @property
+    def acked_there(self) -> I64:
+        """The positions of the acknowledged appends that have to be there."""
+        if not self.log_start_offset:
+            return self.acked
+        offset = self.places.offset(self.acked_place)
+        return self.acked[offset >= self.log_start_offset]
+
+    @property
+    def first_there(self) -> int:
+        """The first place that is not below the log start, or how many places there are."""
+        return int(self.places.index(np.array([self.log_start_offset], dtype=np.int64))[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +150,7 @@ def derive_facts(
 
     Args:
         history: One partition.
-        log_start_offset: Facts below it are dropped (retention).
+        log_start_offset: Nothing has to be there below it (retention).
         sparse: Whether offsets may be missing from the log (transactions).
         sent_twice: Whether producers without idempotence sent appends again. The record that was acknowledged with
             acks=1 may then be lost although another one of the same append was read, even at the same offset.
@@ -138,9 +159,6 @@ def derive_facts(
         The facts and the findings; integrity holds iff there are none.
     """
     acked = np.flatnonzero(history.append_status == OK_AT)
-    if log_start_offset:
-        acked = acked[history.append_offset[acked] >= log_start_offset]
-    trusted = history.record_trusted & (history.record_offset >= log_start_offset)
     places = _places(history, acked, log_start_offset)
 
     value = np.full(places.count, NONE, dtype=np.int64)
@@ -150,7 +168,7 @@ def derive_facts(
     lost_race = value[acked_place] != acked_op
     if history.left_out:
         lost_race &= ~history.left_out.covers(history.append_offset[acked])
-    read_place, read_value, read_poll = _trusted_reads(history, places, trusted)
+    read_place, read_value, read_poll = _trusted_reads(history, places)
 
     # Reads that no acknowledgement explains are few; the first value read there settles the offset for now.
     odd_rows = np.flatnonzero(value[read_place] != read_value)
@@ -174,20 +192,20 @@ def derive_facts(
     if not sent_twice:
         append_weak &= ~append_read
     if not history.record_trusted.all():
-        unreadable = ~history.record_trusted & (history.record_offset >= log_start_offset)
-        occupied[places.index(history.record_offset[unreadable])] = True
+        occupied[places.index(history.record_offset[~history.record_trusted])] = True
     # In a sparse log an offset may stay empty after its record, acknowledged with acks=1 only, was lost.
     firm = occupied
     if sparse and append_weak.any():
         firm = occupied.copy()
         firm[acked_place[append_weak[acked]]] = False
         firm[acked_place[~append_weak[acked]]] = True
-        firm[places.index(history.record_offset[history.record_offset >= log_start_offset])] = True
+        firm[places.index(history.record_offset)] = True
     gap_findings, gap_first, gap_last = _gaps(
         history, places, _Occupied(known=occupied, firm=firm, value=value), log_start_offset, sparse
     )
     facts = Facts(
         places=places,
+        log_start_offset=log_start_offset,
         value=value,
         seen=seen,
         occupied=occupied,
@@ -235,14 +253,21 @@ def _copies(history: PartitionHistory, places: Places, odd: _OddReads) -> tuple[
     return append[elsewhere], place[elsewhere]
 
 
-def _places(history: PartitionHistory, acked: I64, start: int) -> Places:
-    """Returns positions for every offset below the largest that is known to have existed."""
+def _places(history: PartitionHistory, acked: I64, log_start: int) -> Places:
+    """Returns positions for every offset below the largest that is known to have existed.
+
+    The first one is the log start, or the lowest offset that any operation shows.
+    """
     existing = [history.append_offset[acked], history.record_offset, history.end_offset - 1]
     if history.left_out:
         end = np.array([history.left_out.limit - 1], dtype=np.int64)
         existing += [end, history.left_out.revealed_offset]
-    limit = max((int(offsets.max()) + 1 for offsets in existing if len(offsets)), default=start)
-    limit = max(limit, start)
+    limit = max((int(offsets.max()) + 1 for offsets in existing if len(offsets)), default=0)
+    limit = max(limit, log_start)
+    start = log_start
+    if log_start:
+        start = min([log_start, *(int(offsets.min()) for offsets in existing if len(offsets))])
+        start = max(start, 0)  # a log end of 0
     rows = sum(len(offsets) for offsets in existing)
     if limit - start <= 4 * rows + 4096:
         return Places(start, limit)
@@ -251,11 +276,10 @@ def _places(history: PartitionHistory, acked: I64, start: int) -> Places:
     return Places(start, limit, mentioned[(mentioned >= start) & (mentioned < limit)])
 
 
-def _trusted_reads(
-    history: PartitionHistory, places: Places, trusted: Bools
-) -> tuple[I64, I64, I64]:
-    """Returns place, value and poll of every record read that counts."""
+def _trusted_reads(history: PartitionHistory, places: Places) -> tuple[I64, I64, I64]:
+    """Returns place, value and poll of every record read that can be trusted."""
     columns = (history.record_offset, history.record_value, history.record_poll)
+    trusted = history.record_trusted
     if not trusted.all():
         columns = (columns[0][trusted], columns[1][trusted], columns[2][trusted])
     return places.existing(columns[0]), columns[1], columns[2]

@@ -135,7 +135,7 @@ def check_free_appends(
     Returns:
         The findings and the holes. Dense logs only have holes; sparse ones have optional places instead.
     """
-    if facts.places.start:
+    if facts.log_start_offset:
         history = with_removable(history)
     is_pinned = np.zeros(len(history.append_op), dtype=np.bool_)
     is_pinned[facts.pinned] = True
@@ -144,7 +144,7 @@ def check_free_appends(
     ) & ~is_pinned
     free = np.flatnonzero(is_free)
     has_certain = bool((history.append_status[free] == OK_SOMEWHERE).any())
-    has_holes = facts.places.is_compact or not facts.occupied.all()
+    has_holes = facts.places.is_compact or not facts.occupied[facts.first_there :].all()
     if (sparse or not has_holes) and not has_certain:
         return [], Holes.none()
     bounds = _bounds(history, facts, clock_error_ns, sent_twice=sent_twice)
@@ -238,13 +238,16 @@ def earliest_present(
 
 
 def _holes(history: PartitionHistory, facts: Facts, bounds: _Bounds, sparse: bool) -> Holes:
-    """Returns unoccupied ranges; in a sparse log without those that a read proved to be empty for ever."""
-    places = facts.places
+    """Returns unoccupied ranges from the log start on.
+
+    In a sparse log, those are left out that a read proved to be empty for ever.
+    """
+    places, start = facts.places, facts.first_there
     is_empty = np.zeros(places.count, dtype=np.bool_)
     skipped_first, skipped_last = places.index(facts.gap_first), places.index(facts.gap_last)
     if sparse:
         is_empty = _within(skipped_first, skipped_last, places.count)
-    at = np.flatnonzero(~facts.occupied & ~is_empty)
+    at = start + np.flatnonzero(~facts.occupied[start:] & ~is_empty[start:])
     holes = Holes(
         first=places.offset(at),
         length=np.ones(len(at), dtype=np.int64),
@@ -256,6 +259,7 @@ def _holes(history: PartitionHistory, facts: Facts, bounds: _Bounds, sparse: boo
         # Offsets between two places that no fact mentions: L of the place below, U of the place above.
         stands = places.offset(np.arange(places.count))
         below = np.concatenate(([places.start - 1], stands[:-1]))
+        below = np.maximum(below, facts.log_start_offset - 1)
         if sparse:
             # A read that skipped anything between two places skipped all of it.
             begin = np.searchsorted(stands, facts.gap_first, side="right")

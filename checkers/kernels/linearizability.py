@@ -55,7 +55,7 @@ class Options:
     Attributes:
         sparse: Whether offsets may be missing (transactions).
         clock_error_ns: Largest difference between two clocks that stamped operations.
-        log_start_offset: Facts below it are dropped (retention).
+        log_start_offset: Nothing has to be there below it (retention).
         sent_again: Whether idempotent producers may have sent appends again, to another leader.
         sent_twice: Whether producers without idempotence sent appends again. A record at a second offset is then a
             further effect of its append, and an offset without a known record may be one.
@@ -174,7 +174,7 @@ def _coverage(history: PartitionHistory, facts: Facts, holes: Holes) -> dict[str
     return {
         **history.counts(),
         "appends_unknown_revealed": len(np.unique(facts.pinned)),
-        "acked_read_back": int(facts.append_read[facts.acked].sum()),
+        "acked_read_back": int(facts.append_read[facts.acked_there].sum()),
         "holes": holes.count,
         "hole_ranges": _ranges(holes),
     }

@@ -301,9 +301,8 @@ def check_losses(
         passed=passed,
     )
     reused, reused_by = _reused(history, facts, final, reader)
-    acked = facts.acked
+    acked = facts.acked_there
     missing = acked[~final.present[acked]]
-    missing = missing[history.append_offset[missing] >= log_start_offset]
     offset = history.append_offset[missing]
     seen_ns = history.append_res[missing] + clock_error_ns
     how, witness = _how(history, final, elections, offset, seen_ns)
@@ -373,7 +372,8 @@ def _nowhere(
     if log_start_offset:
         # Retention may have removed it, unless the log was past its start before it began.
         present_ns = earliest_present(history, facts, clock_error_ns, sent_twice=sent_twice)
-        removable = history.append_inv[appends] <= present_ns.min(initial=INF_NS)
+        there_ns = present_ns[facts.first_there :].min(initial=INF_NS)
+        removable = history.append_inv[appends] <= there_ns
         # There is no room for more of them below the start; which of them are gone is not known.
         more = np.flatnonzero(removable)[log_start_offset:]
         appends = np.append(appends[~removable], appends[more])

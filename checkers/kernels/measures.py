@@ -68,8 +68,8 @@ def unseen_series(history: PartitionHistory, facts: Facts, end_ns: int) -> tuple
             rows = np.flatnonzero(known)
             append, poll = append[rows], poll[rows]
         np.minimum.at(seen_ns, append, history.poll_res[poll])
-    acked_ns = history.append_res[facts.acked]
-    seen_ns = np.maximum(seen_ns[facts.acked], acked_ns)
+    acked_ns = history.append_res[facts.acked_there]
+    seen_ns = np.maximum(seen_ns[facts.acked_there], acked_ns)
     moments = moments_until(end_ns)
     return moments, np.cumsum(unseen_changes(moments, acked_ns, seen_ns))
 
@@ -105,7 +105,7 @@ def worst_lag_ns(history: PartitionHistory, facts: Facts) -> int:
     """
     places = facts.places
     polls = np.flatnonzero(
-        history.poll_ok & ~history.poll_final & (history.poll_position >= places.start)
+        history.poll_ok & ~history.poll_final & (history.poll_position >= facts.log_start_offset)
     )
     polls = polls[history.poll_position[polls] < places.limit]
     if not len(polls) or not places.count:

@@ -157,7 +157,7 @@ def check_gaps(
     offset = np.where(history.append_status == OK_AT, history.append_offset, INF_NS)
     np.minimum.at(offset, facts.pinned, facts.places.offset(facts.pinned_place))
     stays = final.present[appends] & (offset[appends] < INF_NS)
-    stays &= offset[appends] >= facts.places.start
+    stays &= offset[appends] >= facts.log_start_offset
     missing = (history.append_status[appends] == INFO) & ~facts.append_read[appends]
     # The first record at or after each row that is in the log, to be of the same process.
     position = np.where(stays, np.arange(len(appends)), len(appends))
@@ -167,11 +167,11 @@ def check_gaps(
     rows = rows[process[rows] == process[following[rows]]]
     before = np.maximum.accumulate(np.where(stays, np.arange(len(appends)), -1))[rows]
     is_known = (before >= 0) & (process[before] == process[rows])
-    if facts.places.start:
+    if facts.log_start_offset:
         # The missing record may have been below the log start, unless one that was sent before it is not.
         rows, before, is_known = rows[is_known], before[is_known], is_known[is_known]
     if last_of_key is not None:
-        below = np.where(is_known, offset[appends[before]], facts.places.start - 1)
+        below = np.where(is_known, offset[appends[before]], facts.log_start_offset - 1)
         above = np.minimum(offset[appends[following[rows]]], last_of_key[appends[rows]])
         is_gap = ~has_room(_taken(history), below + 1, above)
         rows, before, is_known = rows[is_gap], before[is_gap], is_known[is_gap]

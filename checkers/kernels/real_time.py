@@ -165,7 +165,7 @@ def _first_possible(
     order = np.lexsort((place, append))
     append, place = append[order], place[order]
     # Retention may have removed it, if the log does not start at 0.
-    first = heads(append) & (history.append_acks[append] != 1) & (facts.places.start == 0)
+    first = heads(append) & (history.append_acks[append] != 1) & (facts.log_start_offset == 0)
     known = facts.value != NONE
     known[facts.acked_place[facts.append_weak[facts.acked]]] = False
     known &= facts.places.offset(np.arange(len(known))) == np.arange(len(known))
@@ -423,6 +423,7 @@ def _fresh_findings(history: PartitionHistory, facts: Facts, v: _Violations) -> 
     covered = np.max(history.end_offset[history.end_final], initial=reach)
     covered = np.max(history.poll_last[history.poll_final & history.poll_ok] + 1, initial=covered)
     lost = ~facts.append_read[v.y_append] & (v.y_offset < covered)
+    lost &= v.y_offset >= facts.log_start_offset
     return [_real_time_finding("lost-ack", v, lost), _real_time_finding("stale-end", v, ~lost)]
 
 

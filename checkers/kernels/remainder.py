@@ -87,7 +87,7 @@ def keep(
                 history.odd_op,
                 _appends(history, plan),
                 _ends(history, plan, rules),
-                _bounding(history, plan, rules),
+                _bounding(history, plan),
                 _final_witnesses(history, plan),
                 _moved_back(tables["operations"], history, rules),
             )
@@ -152,14 +152,13 @@ def _ends(history: PartitionHistory, plan: Plan, rules: Rules) -> I64:
     return history.end_op[kept]
 
 
-def _bounding(history: PartitionHistory, plan: Plan, rules: Rules) -> I64:
+def _bounding(history: PartitionHistory, plan: Plan) -> I64:
     """Returns the operations that prove most about the plan's points, of this slice."""
-    start = rules.log_start_offset
-    acked = np.flatnonzero((history.append_status == OK_AT) & (history.append_offset >= start))
+    acked = np.flatnonzero(history.append_status == OK_AT)
     # What is judged without some of the suspects needs the next best bound.
     acked = acked[~is_in(history.append_offset[acked], plan.offsets)]
-    polls = np.flatnonzero(history.poll_last >= start)
-    ends = np.flatnonzero(history.end_offset >= start)
+    polls = np.flatnonzero(history.poll_last >= 0)
+    ends = np.flatnonzero(history.end_offset >= 0)
     append = (history.append_op[acked], history.append_offset[acked])
     end = (history.end_op[ends], history.end_offset[ends])
     absent = [

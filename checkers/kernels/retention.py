@@ -4,8 +4,8 @@ Deleted records were in the log, so their places keep bounding the order of appe
 changes is what a read must return: nothing below the log start at the time of its response. So a read counts as
 one that began there.
 
-`Options.log_start_offset` is simpler: it drops every fact below one offset, and is right for any log start up to
-that offset.
+`Options.log_start_offset` is simpler: it says where the log starts in the end, not when its start moved there. So
+no read has to return anything below that offset, at any time.
 """
 
 from collections.abc import Sequence

@@ -80,7 +80,7 @@ class Part:
         read_*: distinct (offset, value) pairs that trusted records show, whether a final read shows them, and
             which consumer groups received them: bit g is that of group g.
         unread_*: records that cannot be read, likewise.
-        Claims (acked, read, unread) below the start of the log are in it too; facts are not.
+        weak_offset: where appends were acknowledged with acks=1 below the start of the log, repeats allowed.
     """
 
     absent: dict[str, Times]
@@ -98,6 +98,7 @@ class Part:
     unread_offset: I64
     unread_value: I64
     unread_delivered: I64
+    weak_offset: I64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +182,7 @@ def cut_slice(
 
     Args:
         history: The slice; a poll and its records are in the same one.
-        log_start_offset: Facts below it are dropped.
+        log_start_offset: Nothing has to be there below it.
         width: How many offsets a bucket holds.
         group_polls: For every consumer group, op_index of the polls of its members.
         since: What `checkers.kernels.measures.moments_of` returned; None if no measures are taken.
@@ -207,7 +208,7 @@ def cut_slice(
     )
     report = SliceReport(
         measures=None if since is None else measures_of_slice(history, since, tried or {}),
-        counts={**history.counts(), "acked": len(facts.acked)},
+        counts={**history.counts(), "acked": len(facts.acked_there)},
         limit=facts.places.limit,
         shown_limit=_shown_limit(history),
         log_violated=bool(alone - NOT_ABOUT_THE_LOG),
@@ -353,13 +354,14 @@ def _parts(
     relations: dict[str, tuple[Any, ...]] = {
         **{level: _columns(_absent(real_time[level])) for level in LEVELS},
         "present": _columns(_present(real_time["order"])),
-        "ended": _columns(_ended(history, facts.places.start)),
+        "ended": _columns(_ended(history)),
         "acked": (history.append_offset[acked], history.append_op[acked]),
         "read": read,
         "unread": _distinct_reads(history, np.flatnonzero(~history.record_trusted), group_polls),
+        "weak": (_weak_below(history, acked, facts.log_start_offset),),
     }
     if with_times:
-        relations["asked"] = _columns(_asked(history, facts.places.start))
+        relations["asked"] = _columns(_asked(history, facts.log_start_offset))
         relations["acked"] += (history.append_res[acked],)
     else:
         none = np.empty(0, dtype=np.int64)
@@ -388,8 +390,16 @@ def _asked(history: PartitionHistory, start: int) -> Times:
     return strongest(position, inv, history.poll_op[polls], latest=True)
 
 
-def _ended(history: PartitionHistory, start: int) -> Times:
-    rows = np.flatnonzero(history.end_offset > start)
+def _weak_below(history: PartitionHistory, acked: I64, start: int) -> I64:
+    if not start:
+        return acked[:0]
+    offset = history.append_offset[acked]
+    weak: I64 = offset[(history.append_acks[acked] == 1) & (offset < start)]
+    return weak
+
+
+def _ended(history: PartitionHistory) -> Times:
+    rows = np.flatnonzero(history.end_offset > 0)
     offset, res, op = history.end_offset[rows] - 1, history.end_res[rows], history.end_op[rows]
     return strongest(offset, res, op, latest=False)
 
@@ -466,6 +476,7 @@ def _part(columns: dict[str, tuple[Any, ...]]) -> Part:
         unread_offset=columns["unread"][0],
         unread_value=columns["unread"][1],
         unread_delivered=columns["unread"][3],
+        weak_offset=columns["weak"][0],
     )
 
 

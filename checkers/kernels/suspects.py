@@ -1,13 +1,14 @@
 """Which offsets of a huge partition may be part of an anomaly.
 
-An offset is *good* if one value is known there, that value is nowhere else, a final read shows it, and nothing
-contradicts it. Everything about a good offset can be left out of the history (`checkers.kernels.left_out`): the
-kernels still find the same. All others are *suspects*:
+An offset is *good* if one value is known there, that value is nowhere else, a final read shows it if it has to be
+there, and nothing contradicts it. Everything about a good offset can be left out of the history
+(`checkers.kernels.left_out`): the kernels still find the same. All others are *suspects*:
 
 - contradicted: several values, a record that cannot be read or whose append is unknown, failed or elsewhere; a
   place that some operation proves to have existed before another one proves that it did not; a record that a
   consumer group did not receive;
-- missing: acknowledged or read, but not in the final reads, or contradicted by a log end only;
+- missing: acknowledged or read, but not in the final reads, or contradicted by a log end only; below the log start
+  nothing is missing, but a record that was acknowledged with acks=1 and that no read shows;
 - next to a defect of a poll, or of the order in which a process sent: `checkers.kernels.slices` finds those.
 
     suspects_in    the parts of one bucket, and the bounds of all others -> its suspects
@@ -183,15 +184,15 @@ def suspects_in(
         bounds: Of all other buckets.
         rules: What makes an offset suspicious.
         repeated: Free appends that were read at several offsets.
-        first: The bucket's first offset that counts.
+        first: The bucket's first offset at which a record has to be.
         stop: One more than its last offset that is known to have existed.
         quota: How many contradicted and how many missing offsets are returned; the others count as good.
     """
     claims = Claims.of(parts)
     inside = claims.offset >= first
-    revealed, place, _ = revealed_in(claims.take(inside), free)
+    revealed, place, _ = revealed_in(claims, free)
     absent, present = bounds_in(parts, free, revealed, place)
-    is_bad = _is_stray(claims, inside, free, repeated)
+    is_bad = _is_stray(claims, free, repeated)
     late, late_ns, in_order = _late(absent, present, bounds, rules)
     order, ends = absent["order"], absent["fresh"]
     is_too_late = order.time_ns - rules.clock_error_ns > _above(order, [present], bounds.high)
@@ -205,13 +206,18 @@ def suspects_in(
         late[~in_order],
         order.offset[is_too_late] if rules.both_sides else order.offset[:0],
     )
-    missing = _union(claims.offset[inside & ~claims.is_final], late[in_order])
+    weak = _union(*(part.weak_offset for part in parts))
+    missing = _union(
+        claims.offset[inside & ~claims.is_final],
+        late[in_order],
+        weak[~is_in(weak, _union(*(part.read_offset for part in parts)))],
+    )
     missing = missing[~is_in(missing, contradicted)]
     counts = len(contradicted), len(missing)
     contradicted, missing = contradicted[: quota[0]], missing[: quota[1]]
     suspects = np.union1d(contradicted, missing)
     is_known = is_in(late, suspects)
-    occupied = occupied_in(claims, parts, first)
+    occupied = occupied_in(claims, parts)
     good_start, good_stop = runs_of(occupied[~is_in(occupied, suspects)])
     return BucketSuspects(
         contradicted=contradicted,
@@ -223,17 +229,17 @@ def suspects_in(
         stale_offset=ends.offset[is_stale],
         stale_ns=ended_ns[is_stale],
         strays=np.unique(claims.value[is_bad & is_in(claims.offset, suspects)]),
-        hole_first=_hole_starts(first, stop, occupied, absent, present),
+        hole_first=_hole_starts(first, stop, occupied[occupied >= first], absent, present),
         counts=counts,
     )
 
 
-def _is_stray(claims: Claims, inside: Bools, free: FreeAppends, repeated: I64) -> Bools:
+def _is_stray(claims: Claims, free: FreeAppends, repeated: I64) -> Bools:
     """Returns which records are of no append that was acknowledged there or may be there, and nowhere else."""
     position = lookup(free.op)(claims.value)
     may_be = position >= 0
     may_be[may_be] = free.status[position[may_be]] != FAIL
-    stray: Bools = claims.is_orphan & ~(may_be & inside & ~is_in(claims.value, repeated))
+    stray: Bools = claims.is_orphan & ~(may_be & ~is_in(claims.value, repeated))
     return stray
 
 

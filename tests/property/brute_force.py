@@ -5,6 +5,9 @@ the first history on which they differ; `--first` continues where another call e
 
 The judge knows nothing of offsets as places or of facts: it tries every order of operations that the clock allows
 and runs them on the sequential log.
+
+Some histories are of logs that start beyond 0 in the end. Below that start records may have been removed at any
+time, so a poll may return any of those that it should return, and an append may leave offsets free.
 """
 
 import argparse
@@ -16,7 +19,12 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from checkers.anomalies import ANOMALIES
-from checkers.kernels.linearizability import NOT_ABOUT_THE_LOG, Options, check_tables
+from checkers.kernels.linearizability import (
+    NOT_ABOUT_THE_LOG,
+    Options,
+    PartitionReport,
+    check_tables,
+)
 from harness.history.schema import END_OFFSETS_SEEN, OPERATIONS, RECORDS_READ
 
 PROGRESS = 10_000
@@ -124,12 +132,14 @@ def ends_table(calls: list[Call], topic: str = "t", partition: int = 0) -> pa.Ta
     return pa.Table.from_pylist(rows, schema=END_OFFSETS_SEEN)
 
 
-def kernel_accepts(calls: list[Call], *, sparse: bool = False) -> bool:
+def kernel_accepts(calls: list[Call], *, sparse: bool = False, start: int = 0) -> bool:
     """Returns whether the kernel finds the history linearizable."""
-    report = check_tables(
-        operations_table(calls), records_table(calls), ends_table(calls), Options(sparse=sparse)
-    )
-    return report.is_linearizable
+    return _kernel_report(calls, sparse=sparse, start=start).is_linearizable
+
+
+def _kernel_report(calls: list[Call], *, sparse: bool, start: int) -> PartitionReport:
+    options = Options(sparse=sparse, log_start_offset=start)
+    return check_tables(operations_table(calls), records_table(calls), ends_table(calls), options)
 
 
 # --- the exhaustive judge ---
@@ -137,16 +147,24 @@ def kernel_accepts(calls: list[Call], *, sparse: bool = False) -> bool:
 Log = tuple[tuple[int, int], ...]
 
 
-def judge_accepts(calls: list[Call], *, sparse: bool = False, level: str = "fresh") -> bool:
+def judge_accepts(
+    calls: list[Call], *, sparse: bool = False, start: int = 0, level: str = "fresh"
+) -> bool:
     """Returns whether some order of the operations is legal, by trying all that the level allows.
 
     Args:
         calls: The history.
         sparse: Whether offsets may be missing.
+        start: Where the log starts in the end.
         level: "fresh": all orders that fit the clock; "order": likewise, but a log end may be stale;
             "integrity": any order, if all clients agree on one sequence.
     """
-    live = [_as_it_counts(call) for call in calls if call.outcome != "fail"]
+    read = {value for call in calls for _, value in call.records}
+    live = [
+        _maybe_removed(_as_it_counts(call), read) if start else _as_it_counts(call)
+        for call in calls
+        if call.outcome != "fail"
+    ]
     highest = max(
         [0]
         + [call.offset for call in live if call.offset is not None]
@@ -170,7 +188,9 @@ def judge_accepts(calls: list[Call], *, sparse: bool = False, level: str = "fres
             # An append of unknown outcome precedes nothing, so it may come at any time, or never.
             if done >> i & 1 or before[i] & ~done:
                 continue
-            for log_after, end_after in effects(call, log, end, highest, sparse, level != "fresh"):
+            for log_after, end_after in effects(
+                call, log, end, highest, sparse=sparse, start=start, may_be_stale=level != "fresh"
+            ):
                 if search(done | 1 << i, log_after, end_after):
                     return True
         dead.add((done, log, end))
@@ -185,18 +205,32 @@ def _as_it_counts(call: Call) -> Call:
     return replace(call, outcome="info", res=None, offset=None) if is_silent else call
 
 
+def _maybe_removed(call: Call, read: set[int]) -> Call:
+    """Returns an append whose place nobody knows as one of unknown outcome: it may be below the log start."""
+    is_nowhere = call.kind == "append" and call.offset is None and call.op not in read
+    return replace(call, outcome="info", res=None) if is_nowhere else call
+
+
 def precedes(y: Call, x: Call) -> bool:
     """Returns whether `y` succeeded before `x` was invoked."""
     return y.outcome == "ok" and y.res is not None and y.res < x.inv
 
 
 def effects(
-    call: Call, log: Log, end: int, highest: int, sparse: bool, may_be_stale: bool
+    call: Call,
+    log: Log,
+    end: int,
+    highest: int,
+    *,
+    sparse: bool = False,
+    start: int = 0,
+    may_be_stale: bool = False,
 ) -> Iterator[tuple[Log, int]]:
     """Yields every state of the log after one operation that returned what it did."""
     if call.kind == "append":
         # Beyond everything that was mentioned the next offset is as good as any.
-        for offset in range(end, max(highest + 1, end) + 1) if sparse else (end,):
+        furthest = max(highest + 1, end) if sparse else max(start, end)
+        for offset in range(end, furthest + 1):
             if call.offset is None or call.offset == offset:
                 yield (*log, (offset, call.op)), offset + 1
         return
@@ -207,7 +241,9 @@ def effects(
     if call.records:
         last = call.records[-1][0]
         position = call.position
-        if tuple(pair for pair in log if position <= pair[0] <= last) != call.records:
+        there = (pair for pair in log if position <= pair[0] <= last)
+        returned = tuple(pair for pair in there if pair[0] >= start or pair in call.records)
+        if returned != call.records:
             return
     if reported is None:
         yield log, end
@@ -215,7 +251,7 @@ def effects(
         # As old as it may be, it does not contradict the records that came with it.
         if not call.records or reported > call.records[-1][0]:
             yield log, end
-    elif reported == end or (sparse and reported > end):
+    elif reported == end or (reported > end and (sparse or reported <= start)):
         yield log, reported
 
 
@@ -315,17 +351,15 @@ def _replaced(records: Log, at: int, by: Log) -> Log:
 LEVELS = ("integrity", "order", "fresh")
 
 
-def differences(calls: list[Call], *, sparse: bool) -> list[str]:
+def differences(calls: list[Call], *, sparse: bool, start: int = 0) -> list[str]:
     """Returns where the kernel's findings and the judge differ, level by level.
 
     Every level is compared twice: with everything that was acknowledged, and *firm*, with what must hold although
     records that were acknowledged with acks=1 and never read may be lost.
     """
-    report = check_tables(
-        operations_table(calls), records_table(calls), ends_table(calls), Options(sparse=sparse)
-    )
+    report = _kernel_report(calls, sparse=sparse, start=start)
     findings = [found for found in report.findings if found.id not in NOT_ABOUT_THE_LOG]
-    if judge_accepts(calls, sparse=sparse):
+    if judge_accepts(calls, sparse=sparse, start=start):
         # What is legal at all is legal at every level, and if records may be lost.
         return [f"the kernel found {found.id}, which is not there" for found in findings]
     differ = []
@@ -337,7 +371,7 @@ def differences(calls: list[Call], *, sparse: bool) -> list[str]:
                 if ANOMALIES[found.id].level in LEVELS[: place + 1]
                 and (name == "all" or not found.weak.all())
             ]
-            accepts = judge_accepts(history, sparse=sparse, level=level)
+            accepts = judge_accepts(history, sparse=sparse, start=start, level=level)
             if (broken and accepts) or not (broken or accepts or _is_lenient(name, calls)):
                 differ.append(
                     f"{name}, {level}: the kernel found {broken}, the search did not agree"
@@ -363,26 +397,32 @@ def _with_weak_appends_open(calls: list[Call]) -> list[Call]:
     ]
 
 
-def numbered_history(seed: int, number: int) -> tuple[list[Call], bool]:
-    """Returns one history of a seed, and whether its log is sparse; every number has its own stream."""
+def numbered_history(seed: int, number: int) -> tuple[list[Call], bool, int]:
+    """Returns one history of a seed, whether its log is sparse, and its start; each number has its own stream."""
     rng = random.Random(f"{seed}/{number}")
     sparse = rng.random() < 0.4
-    calls = random_history(rng, sparse=sparse)
+    start = rng.choice((0, 0, 0, 1, 2, 3, 6))
+    # Below its start a log may look sparse.
+    calls = random_history(rng, sparse=sparse or (start > 0 and rng.random() < 0.5))
     silent = rng.choice((0.0, 0.0, 0.3))
-    return [
-        replace(call, acks=0, offset=None)
-        if call.kind == "append" and call.outcome == "ok" and rng.random() < silent
-        else call
-        for call in calls
-    ], sparse
+    return (
+        [
+            replace(call, acks=0, offset=None)
+            if call.kind == "append" and call.outcome == "ok" and rng.random() < silent
+            else call
+            for call in calls
+        ],
+        sparse,
+        start,
+    )
 
 
 def disagreements(first: int, count: int, seed: int) -> Iterator[tuple[int, list[Call], list[str]]]:
     """Yields (number, history, differences) wherever kernel and judge differ."""
     for number in range(first, first + count):
-        calls, sparse = numbered_history(seed, number)
-        if differ := differences(calls, sparse=sparse):
-            yield number, calls, [f"sparse={sparse}", *differ]
+        calls, sparse, start = numbered_history(seed, number)
+        if differ := differences(calls, sparse=sparse, start=start):
+            yield number, calls, [f"sparse={sparse}, start={start}", *differ]
 
 
 def main() -> int:

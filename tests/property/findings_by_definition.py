@@ -45,9 +45,17 @@ class Known:
 class Definitions:
     """The anomalies of a history whose records are readable."""
 
-    def __init__(self, calls: list[Call], *, sparse: bool = False, clock_error_ns: int = 0) -> None:
+    def __init__(
+        self,
+        calls: list[Call],
+        *,
+        sparse: bool = False,
+        clock_error_ns: int = 0,
+        log_start_offset: int = 0,
+    ) -> None:
         calls = [as_it_counts(call) for call in calls]
         self.sparse = sparse
+        self.start = log_start_offset
         self.error = clock_error_ns
         self.appends = {call.op: call for call in calls if call.kind == "append"}
         self.polls = sorted((c for c in calls if c.kind == "poll"), key=lambda call: call.op)
@@ -197,7 +205,7 @@ class Definitions:
         final_polls = [_last(poll) + 1 for poll in self.polls if poll.final]
         final_ends = [poll.end for poll in self.polls if poll.final and poll.end is not None]
         final_ends += [call.offset or 0 for call in self.ends if call.final]
-        is_covered = y.offset < max([0, *final_polls, *final_ends])
+        is_covered = self.start <= y.offset < max([0, *final_polls, *final_ends])
         return "lost-ack" if is_covered and y.value not in self.read_values else "stale-end"
 
     # --- C1 ---
@@ -300,7 +308,9 @@ class Definitions:
             offsets = sorted(offset for offset, _ in poll.records)
             before = [poll.position - 1, *offsets[:-1]] if poll.position >= 0 else offsets[:-1]
             after = offsets if poll.position >= 0 else offsets[1:]
-            for previous, offset in zip(before, after, strict=True) if offsets else ():
+            for below, offset in zip(before, after, strict=True) if offsets else ():
+                # Nothing has to be there below the log start.
+                previous = max(below, self.start - 1)
                 if offset - previous <= 1:
                     continue
                 known = {o for o in read | acked if o is not None and previous < o < offset}

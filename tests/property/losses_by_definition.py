@@ -37,16 +37,11 @@ class Losses:
         self.answered = {
             op: c for op, c in self.appends.items() if c.outcome == "ok" and c.acks != 0
         }
-        self.acked = {
-            op: c.offset
-            for op, c in self.answered.items()
-            if c.offset is not None and c.offset >= self.start
-        }
+        self.placed = {op: c.offset for op, c in self.answered.items() if c.offset is not None}
+        self.acked = {op: offset for op, offset in self.placed.items() if offset >= self.start}
         self.final = [poll for poll in self.polls if poll.final and poll.records]
         self.present = {value for poll in self.final for _, value in poll.records}
-        self.read = {
-            value for poll in self.polls for offset, value in poll.records if offset >= self.start
-        }
+        self.read = {value for poll in self.polls for _, value in poll.records}
         self.passed = {
             offset
             for poll in self.final
@@ -180,15 +175,15 @@ class Losses:
     def _survivors(self) -> dict[int, int]:
         """Returns for every append that lost its offset to another one, the one that stayed there."""
         survivors = {}
-        for offset in set(self.acked.values()):
-            rivals = [op for op, at in self.acked.items() if at == offset]
+        for offset in set(self.placed.values()):
+            rivals = [op for op, at in self.placed.items() if at == offset]
             stays = max(rivals, key=self._right_to_stay)
             survivors |= {op: stays for op in rivals if op != stays}
         return survivors
 
     def _right_to_stay(self, op: int) -> tuple[bool, bool, int, int, int]:
         is_weak = self.appends[op].acks == 1
-        reads = [poll.res or INF_NS for poll in self.polls if (self.acked[op], op) in poll.records]
+        reads = [poll.res or INF_NS for poll in self.polls if (self.placed[op], op) in poll.records]
         # With acks=1, a record that was read counts from its first read on.
         established = min([*reads, INF_NS if is_weak and reads else self._done(op)])
         return (
@@ -205,7 +200,7 @@ class Losses:
                 id="offset-reused",
                 first=op,
                 second=stays,
-                offset=self.acked[op],
+                offset=self.placed[op],
                 since_ns=self._done(op),
                 weak=self.appends[op].acks == 1 and op not in self.read,
             )

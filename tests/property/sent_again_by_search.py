@@ -69,7 +69,7 @@ def judge_accepts(calls: list[Call], *, level: str) -> bool:
                         yield done | 1 << i, longer
             elif not done >> i & 1:
                 for longer, _ in brute_force.effects(
-                    call, log, end, highest, sparse=False, may_be_stale=level != "fresh"
+                    call, log, end, highest, may_be_stale=level != "fresh"
                 ):
                     yield done | 1 << i, longer
 

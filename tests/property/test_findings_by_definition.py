@@ -62,7 +62,8 @@ def history_of(number: int) -> tuple[list[Call], Options]:
         calls.append(call)
     rng.shuffle(calls)
     scale = rng.choice((1, 1, 1, 3000))
-    return [_scaled(call, scale) for call in calls], options
+    start = rng.choice((0, 0, 1, 2, 4, 20)) * scale
+    return [_scaled(call, scale) for call in calls], replace(options, log_start_offset=start)
 
 
 def _scaled(call: Call, scale: int) -> Call:
@@ -129,7 +130,10 @@ def test_the_kernel_reports_what_the_definitions_give(part: int) -> None:
     for number in range(part * count, (part + 1) * count):
         calls, options = history_of(number)
         definitions = Definitions(
-            calls, sparse=options.sparse, clock_error_ns=options.clock_error_ns
+            calls,
+            sparse=options.sparse,
+            clock_error_ns=options.clock_error_ns,
+            log_start_offset=options.log_start_offset,
         )
         assert reported(calls, options) == definitions.instances(), f"history {number}: {calls}"
 

@@ -28,8 +28,8 @@ def latest(op: int, end: int, *, at: int) -> Call:
             Options(clock_error_ns=1),
         ),
         (
-            [append(0, 0, at=1), append(1, 0, at=1)],
-            "two-acks-one-offset",
+            [append(0, 1, at=1)],
+            "unfilled-hole",
             Options(log_start_offset=1),
         ),
     ],

@@ -123,13 +123,15 @@ def test_appends_and_log_ends_say_when_an_offset_did_not_exist_and_when_it_did()
     [
         (0, 0, []),
         (1, 0, [(0, 11, 1)]),
-        (5, 5, []),
+        (0, 5, []),
+        (1, 5, [(0, 11, 1)]),
         (6, 5, [(5, 11, 1)]),
     ],
 )
-def test_a_log_end_above_the_start_proves_that_the_offset_below_it_existed(
+def test_a_log_end_above_0_proves_that_the_offset_below_it_existed(
     end: int, start: int, expected: list[tuple[int, ...]]
 ) -> None:
+    """Wherever the log starts in the end."""
     assert rows(only([append(0, 7, at=1), log_end(1, end, at=10)], start=start).ended) == expected
 
 

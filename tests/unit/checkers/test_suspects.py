@@ -57,6 +57,7 @@ def part(
     acked: Pairs = (),
     read: tuple[tuple[int, int, bool, int], ...] = (),
     unread: Pairs = (),
+    weak: tuple[int, ...] = (),
 ) -> Part:
     """Returns a part; of records offset and value, of read ones also whether finally and by which groups."""
     return Part(
@@ -75,6 +76,7 @@ def part(
         unread_offset=ints(*(offset for offset, _ in unread)),
         unread_value=ints(*(value for _, value in unread)),
         unread_delivered=ints(*(0 for _ in unread)),
+        weak_offset=ints(*weak),
     )
 
 
@@ -203,10 +205,19 @@ FINAL, NOT_FINAL = True, False
             {"appends": free({"op": 7}), "repeated": ints(7)},
             ([2], []),
         ),
-        # Below the first offset that counts.
+        # Below the first offset at which a record has to be.
         (part(acked=((0, 1),)), {"first": 1}, ([], [])),
         (part(acked=((1, 1),)), {"first": 1}, ([], [1])),
-        (part(read=((0, 7, FINAL, 0),)), {"first": 1, "appends": free({"op": 7})}, ([0], [])),
+        (part(acked=((0, 1), (0, 2))), {"first": 1}, ([0], [])),
+        (part(read=((0, 7, NOT_FINAL, 0),)), {"first": 1, "appends": free({"op": 7})}, ([], [])),
+        (part(read=((0, 8, NOT_FINAL, 0),)), {"first": 1, "appends": free({"op": 7})}, ([0], [])),
+        # An append with acks=1 that was not read may have been lost.
+        (part(acked=((0, 1), (1, 2)), weak=(0,)), {"first": 2}, ([], [0])),
+        (
+            part(acked=((0, 1),), read=((0, 1, NOT_FINAL, 0),), weak=(0,)),
+            {"first": 1},
+            ([], []),
+        ),
         # Consumer groups 0 and 1 committed offset 3; group 1 did not receive the second record.
         (
             part(acked=((1, 1), (2, 2)), read=((1, 1, FINAL, 3), (2, 2, FINAL, 1))),
