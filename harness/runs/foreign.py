@@ -127,7 +127,7 @@ def _judge_log(log: LogHistory, declared: Declaration) -> Verdict:
         log_ends_recorded=log.tables["end_offsets_seen"].num_rows > 0,
     )
     verdict = judge_with_final_reads(log.tables, context)
-    verdict = _with_contradictions(verdict, log, context.log_start_offset)
+    verdict = _with_contradictions(verdict, log)
     if context.log_ends_recorded and not context.log_start_offset:
         # The kernel has judged appends without an offset: final reads up to a log end would contain them.
         return verdict
@@ -152,13 +152,12 @@ _SENTENCES = {
 }
 
 
-def _with_contradictions(verdict: Verdict, log: LogHistory, log_start_offset: int) -> Verdict:
+def _with_contradictions(verdict: Verdict, log: LogHistory) -> Verdict:
     """Returns the verdict with what the order inside of operations shows to be wrong."""
     evidence = Evidence(log.tables["operations"])
     found: dict[tuple[str, str], list[Contradiction]] = {}
     for one in log.contradictions:
-        if one.offset >= log_start_offset:
-            found.setdefault((one.id, one.topic), []).append(one)
+        found.setdefault((one.id, one.topic), []).append(one)
     added = tuple(_contradicted(evidence, ones) for ones in found.values())
     if not added:
         return verdict
