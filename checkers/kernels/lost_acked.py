@@ -375,7 +375,7 @@ def _nowhere(
         there_ns = present_ns[facts.first_there :].min(initial=INF_NS)
         removable = history.append_inv[appends] <= there_ns
         # There is no room for more of them below the start; which of them are gone is not known.
-        more = np.flatnonzero(removable)[log_start_offset:]
+        more = np.flatnonzero(removable)[_room_below_start(history, facts) :]
         appends = np.append(appends[~removable], appends[more])
         removable = np.append(removable[~removable], removable[more])
     hidden = (elections.settled_end_offset or 0) > final.end_offset
@@ -384,6 +384,19 @@ def _nowhere(
         is_over = history.append_res[appends] + clock_error_ns < final.end_asked_ns
         how[is_over & ~removable] = NOWHERE
     return appends, how
+
+
+def _room_below_start(history: PartitionHistory, facts: Facts) -> int:
+    """Returns how many offsets below the log start no record is known to have had that must have stayed."""
+    start, count = facts.log_start_offset, facts.first_there
+    taken = facts.occupied.copy()
+    weak = facts.append_weak[facts.acked]
+    taken[facts.acked_place[weak]] = False
+    taken[facts.acked_place[~weak]] = True
+    taken[facts.places.existing(history.record_offset)] = True
+    taken = taken[:count] & ~history.left_out.covers(facts.places.offset(np.arange(count)))
+    left_out = np.minimum(history.left_out.stop, start) - np.minimum(history.left_out.start, start)
+    return start - int(np.count_nonzero(taken)) - int(left_out.sum())
 
 
 def _unknown(elections: Elections) -> int:

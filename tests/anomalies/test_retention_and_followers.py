@@ -1,12 +1,18 @@
 """Logs whose start moves, and reads from followers: what they permit, and what they must not hide."""
 
+import random
+from dataclasses import replace
+
 import pytest
 
 from checkers.anomalies import ANOMALIES
 from checkers.kernels.linearizability import Options, PartitionReport, check_tables
 from checkers.kernels.lost_acked import final_log
-from tests.anomalies.runs import Call, append, read
+from harness.contracts.run_context import LOG_CHECKERS, RunContext
+from harness.contracts.verdict import Judgement
+from tests.anomalies.runs import Call, append, read, run, state
 from tests.property.brute_force import ends_table, operations_table, records_table
+from tests.property.cutting import differences, judged_as_a_whole
 
 APPENDS = [append(op, op, at=1 + 2 * op) for op in range(4)]
 """Values 0 to 3 at offsets 0 to 3, acknowledged by 8."""
@@ -78,6 +84,183 @@ def test_the_final_reads_have_to_cover_the_log_from_its_last_start_on(start: int
 
 def _fields(call: Call) -> dict[str, object]:
     return {name: getattr(call, name) for name in Call.__slots__}
+
+
+# --- what is said of offsets below the log start ---
+
+START = 3
+KEPT = append(3, 3, at=40)
+"""Value 3 at the log start, offset 3, acknowledged at 41."""
+LAST_READ = Call(
+    op=90,
+    kind="poll",
+    process=9,
+    inv=900,
+    res=901,
+    position=START,
+    records=((3, 3),),
+    end=4,
+    final=True,
+)
+UNKNOWN = append(7, None, at=1, outcome="info")
+
+
+def ask(op: int, at: int, end: int) -> Call:
+    return Call(op=op, kind="latest", process=8, inv=at, res=at + 1, offset=end)
+
+
+def broken(calls: list[Call], *, start: int = START) -> set[str]:
+    """Returns what is forbidden in a run whose log starts at offset 3 in the end, however it is judged."""
+    tables = run([*calls, KEPT, LAST_READ])
+    context = RunContext(acked_during_faults_min=0, checkers=LOG_CHECKERS, log_start_offset=start)
+    for seed in range(4):
+        assert differences(tables, context, random.Random(seed)) == []
+    found = judged_as_a_whole(tables, context).anomalies
+    return {one.id for one in found if one.judgement is Judgement.FORBIDDEN}
+
+
+CONTRADICTIONS: dict[str, tuple[set[str], list[Call], list[Call]]] = {
+    "two acknowledgements": (
+        {"two-acks-one-offset", "offset-reused"},
+        [append(0, 0, at=1), append(1, 0, at=1)],
+        [append(0, 0, at=1), append(1, 1, at=1)],
+    ),
+    "two values": (
+        {"divergent-value"},
+        [append(0, 0, at=1), UNKNOWN, read(10, 20, 7)],
+        [append(0, 0, at=1), UNKNOWN, read(10, 20, 0, 7)],
+    ),
+    "a value twice": (
+        {"duplicate"},
+        [append(0, 0, at=1), read(10, 20, 0, start=1)],
+        [append(0, 0, at=1), read(10, 20, 0)],
+    ),
+    "a value twice, once above the log start": (
+        {"duplicate", "divergent-value", "visible-regress"},
+        [append(0, 0, at=1), read(10, 50, 0, start=3)],
+        [append(0, 0, at=1), read(10, 50, 0), read(11, 52, 3, start=3)],
+    ),
+    "a value that nobody sent": (
+        {"phantom-value"},
+        [read(10, 20, 55)],
+        [UNKNOWN, read(10, 20, 7)],
+    ),
+    "a value of a failed append": (
+        {"failed-append-visible"},
+        [append(0, None, at=1, outcome="fail"), read(10, 20, 0)],
+        [append(0, None, at=1, outcome="info"), read(10, 20, 0)],
+    ),
+    "a value that was read before it was sent": (
+        {"future-read"},
+        [append(0, 0, at=20), read(10, 18, 0)],
+        [append(0, 0, at=20), read(10, 19, 0)],
+    ),
+    "appends in the other order": (
+        {"order-inversion"},
+        [append(0, 2, at=1), append(1, 0, at=3)],
+        [append(0, 0, at=1), append(1, 2, at=3)],
+    ),
+    "an append that came after one above the log start": (
+        {"order-inversion"},
+        [append(0, 2, at=42)],
+        [append(0, 2, at=41)],
+    ),
+    "an append below a log end": (
+        {"late-insert"},
+        [ask(10, 5, 2), append(0, 1, at=7)],
+        [ask(10, 5, 1), append(0, 1, at=7)],
+    ),
+    "a process that sent in another order": (
+        {"nonmonotonic-send", "order-inversion"},
+        [append(0, 2, at=1), replace(append(1, 1, at=3), process=0)],
+        [append(0, 1, at=1), replace(append(1, 2, at=3), process=0)],
+    ),
+    "a poll in another order": (
+        {"unordered-poll"},
+        [append(0, 0, at=1), append(1, 1, at=1), late(10, 20, 0, (1, 1), (0, 0))],
+        [append(0, 0, at=1), append(1, 1, at=1), late(10, 20, 0, (0, 0), (1, 1))],
+    ),
+    "a poll that returned more than it said": (
+        {"torn-fetch"},
+        [append(0, 1, at=1), replace(late(10, 20, 0, (1, 0)), end=1)],
+        [append(0, 1, at=1), replace(late(10, 20, 0, (1, 0)), end=2)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_what_was_said_of_removed_records_must_not_contradict_itself(name: str) -> None:
+    expected, smallest, near_miss = CONTRADICTIONS[name]
+    assert broken(smallest) == expected
+    assert broken(near_miss) == set()
+    assert broken(smallest, start=0) >= expected, "as it is where nothing was removed"
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [append(0, 0, at=1), append(1, 2, at=1)],
+        [append(0, 0, at=1), append(1, 1, at=1), late(10, 50, 0, (0, 0), (3, 3))],
+        [append(0, 0, at=1), late(10, 20, 0, (0, 0)), late(11, 50, 0, (3, 3))],
+        [UNKNOWN, late(10, 20, 0, (2, 7))],
+        [ask(10, 1, 2)],
+    ],
+    ids=["hole", "skipped", "no longer read", "unknown", "log end"],
+)
+def test_no_record_has_to_be_below_the_log_start(calls: list[Call]) -> None:
+    assert broken(calls) == set()
+    assert broken(calls, start=0) != set()
+
+
+@pytest.mark.parametrize(("start", "name"), [(0, "lost-ack"), (1, "lost-ack"), (2, "stale-end")])
+def test_a_record_below_the_log_start_is_not_lost_but_a_smaller_log_end_is_stale(
+    start: int, name: str
+) -> None:
+    """Op 0 is at offset 1, and was never read. Then somebody received the log end 1."""
+    calls = [append(1, 0, at=1), append(0, 1, at=1), append(2, 2, at=1), ask(10, 8, 1)]
+    last = replace(read(11, 20, 2, start=2, end=3), final=True)
+    assert ids([*calls, last], log_start_offset=start) == {name, "stale-end"}
+
+
+def test_below_the_log_start_is_no_room_for_appends_where_others_were() -> None:
+    """Op 5 succeeded and is nowhere. Offsets 1 and 2 have other records, and so has offset 0, or had it."""
+    known = [append(1, 1, at=1), append(2, 2, at=1), append(5, None, at=1)]
+
+    def judged(*calls: Call) -> set[str]:
+        tables = run([*known, *calls, KEPT, LAST_READ])
+        context = RunContext(acked_during_faults_min=0, log_start_offset=START)
+        assert differences(tables, context, random.Random(1)) == []
+        return {one.id for one in judged_as_a_whole(tables, context).anomalies}
+
+    assert judged() == set()
+    assert judged(append(0, 0, at=1)) == {"unseen"}
+    assert judged(append(0, 0, at=1, acks=1)) == set()
+    assert judged(append(0, 0, at=1, acks=1), read(10, 20, 0)) == {"unseen"}
+
+
+@pytest.mark.parametrize(
+    ("at_ns", "judgement"), [(10, Judgement.EXCUSED), (30, Judgement.FORBIDDEN)]
+)
+@pytest.mark.parametrize("start", [0, START])
+def test_an_election_excuses_below_the_log_start_what_it_excuses_above(
+    start: int, at_ns: int, judgement: Judgement
+) -> None:
+    """A flagged election between both acknowledgements at offset 0, or after them."""
+    calls = [append(0, 0, at=5), append(1, 0, at=20), append(2, 1, at=32), append(4, 2, at=34)]
+    shown = ((0, 1), (1, 2), (2, 4), (3, 3))[start:]
+    last = replace(LAST_READ, position=start, records=shown)
+    states = [state(1, 1, [1], epoch=0), state(at_ns, 2, [2], epoch=1, flagged=True)]
+    tables = run([*calls, KEPT, last], states=states)
+    context = RunContext(
+        elr_on=False,
+        unclean_election_enabled=True,
+        acked_during_faults_min=0,
+        log_start_offset=start,
+    )
+    for seed in range(4):
+        assert differences(tables, context, random.Random(seed)) == []
+    found = {one.id: one.judgement for one in judged_as_a_whole(tables, context).anomalies}
+    assert found["two-acks-one-offset"] is judgement
 
 
 # --- reads from followers ---

@@ -128,7 +128,9 @@ class Losses:
         if not self.declared.ends_recorded:
             return
         after = self._past_start_ns() if self.start else -1
-        room = self.start
+        taken = {offset for op, offset in self.placed.items() if not self._is_weak(op)}
+        taken |= {offset for poll in self.polls for offset, _ in poll.records}
+        room = sum(offset not in taken for offset in range(self.start))
         for op, call in self.answered.items():
             if call.offset is not None or op in self.present or op in self.read:
                 continue
@@ -182,17 +184,21 @@ class Losses:
         return survivors
 
     def _right_to_stay(self, op: int) -> tuple[bool, bool, int, int, int]:
-        is_weak = self.appends[op].acks == 1
         reads = [poll.res or INF_NS for poll in self.polls if (self.placed[op], op) in poll.records]
         # With acks=1, a record that was read counts from its first read on.
-        established = min([*reads, INF_NS if is_weak and reads else self._done(op)])
+        established = min(
+            [*reads, INF_NS if self.appends[op].acks == 1 and reads else self._done(op)]
+        )
         return (
             op in self.present,
-            not (is_weak and op not in self.read),
+            not self._is_weak(op),
             established,
             self._done(op),
             op,
         )
+
+    def _is_weak(self, op: int) -> bool:
+        return self.appends[op].acks == 1 and op not in self.read
 
     def _reused(self) -> Iterator[Instance]:
         for op, stays in self._survivors().items():
@@ -202,7 +208,7 @@ class Losses:
                 second=stays,
                 offset=self.placed[op],
                 since_ns=self._done(op),
-                weak=self.appends[op].acks == 1 and op not in self.read,
+                weak=self._is_weak(op),
             )
 
     def _regress(self) -> Iterator[Instance]:

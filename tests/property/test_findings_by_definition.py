@@ -183,7 +183,7 @@ def loss_history_of(number: int) -> tuple[list[Call], Declared]:
         final = replace(read, final=True, end=max(0, end) if rng.random() < 0.7 else None)
         calls.append(final)
     declared = Declared(
-        log_start_offset=rng.choice((0, 0, 1, 2)),
+        log_start_offset=rng.choice((0, 0, 1, 2, 4)),
         phase_complete=rng.random() < 0.9,
         ends_recorded=rng.random() < 0.8,
         sparse=rng.random() < 0.3,

@@ -181,6 +181,27 @@ def test_holes_end_where_the_log_is_known_to_end_and_begin_where_it_starts() -> 
     assert (result.holes.first.tolist(), result.holes.length.tolist()) == ([10], [2])
 
 
+def test_what_is_known_below_the_start_of_the_log_bounds_a_hole_from_below_only() -> None:
+    """Offset 2 was acknowledged at 2 ns to an append that began at 1 ns; offset 4 existed at 51 ns; 3 is the hole."""
+    calls = [append(0, 2, at=1), append(1, 4, at=50), unknown(2, at=20), unknown(3, at=20)]
+    holes = Cut(calls, start=3).only().holes
+    assert (holes.first.tolist(), holes.length.tolist()) == ([3], [1])
+    assert (holes.order_absent_ns.tolist(), holes.latest_absent_ns.tolist()) == ([1], [1])
+    assert holes.earliest_present_ns.tolist() == [51]
+
+
+def test_below_the_start_of_the_log_nothing_has_to_be_there_but_nothing_may_contradict_itself() -> (
+    None
+):
+    calls = [append(0, 0, at=1), append(1, 1, at=1), read(5, 9, 1, start=1, final=True)]
+    result = Cut(calls, start=1, members=[[]]).only([2])
+    assert result.all_there
+    assert result.integrity_holds
+    assert not Cut(calls).only().all_there
+    for wrong in (append(2, 0, at=1), read(3, 5, 7), read(3, 5, 1)):
+        assert not Cut([*calls, wrong], start=1).verdict().is_linearizable
+
+
 def test_an_offset_that_a_log_end_names_may_be_a_hole() -> None:
     """Offset 1 did not exist at 5 ns; offset 2 was acknowledged later."""
     calls = [append(0, 0, at=1), log_end(1, 1, at=5), append(2, 2, at=10), unknown(3, at=7)]

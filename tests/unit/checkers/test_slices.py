@@ -135,6 +135,13 @@ def test_a_log_end_above_0_proves_that_the_offset_below_it_existed(
     assert rows(only([append(0, 7, at=1), log_end(1, end, at=10)], start=start).ended) == expected
 
 
+def test_what_acks_1_shows_below_the_start_of_the_log_is_told_apart() -> None:
+    calls = [append(op, op, at=1, acks=1 if op < 3 else -1) for op in range(4)]
+    assert only(calls).weak_offset.tolist() == []
+    assert only(calls, start=2).weak_offset.tolist() == [0, 1]
+    assert only(calls, start=4).weak_offset.tolist() == [0, 1, 2]
+
+
 # --- claims ---
 
 
