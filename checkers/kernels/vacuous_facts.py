@@ -196,7 +196,7 @@ def vacuous_facts(extent: Extent, context: RunContext) -> tuple[str, ...]:
     if start and extent.highest_acked is not None and extent.highest_acked < start:
         reasons.append(
             f"log_start_offset is {start}, but the largest acknowledged offset is {extent.highest_acked}, so no"
-            " acknowledged record was judged"
+            " acknowledged record has to be there"
         )
     if start and extent.lowest_final is not None and extent.lowest_final < start:
         reasons.append(

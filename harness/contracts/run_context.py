@@ -54,7 +54,8 @@ class RunContext:
             schedules that make a partition unavailable on purpose set it to 0.
         incomplete_reason: Why the run ended early, in one sentence; empty if it did not.
         clock_error_ns: Largest difference between two clocks that stamped operations.
-        log_start_offset: Facts below it are dropped.
+        log_start_offset: Where the log starts at the end of the run. Below it no record has to be there, but what
+            operations show must not contradict itself.
         recovery_max_ms: How long a partition may take after the last fault in force was healed until appends and
             polls succeed; 0 for no limit.
         healed_ns: When every fault had been healed and every node been started for the final phase; None if the

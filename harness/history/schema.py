@@ -395,8 +395,8 @@ RUN_FACTS = pa.schema(
         _field(
             "log_start_offset",
             _I64,
-            "facts below it are dropped; beyond every acknowledged offset, or above what a final read returned,"
-            " the verdict is unknown",
+            "below it no record has to be there at the end, but what operations show must not contradict itself;"
+            " beyond every acknowledged offset, or above what a final read returned, the verdict is unknown",
         ),
         _field(
             "recovery_max_ms",

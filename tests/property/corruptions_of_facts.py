@@ -300,7 +300,7 @@ UNKNOWN = [
     unknown(
         "log start beyond everything",
         lambda t: _facts(t).update(log_start_offset=10**9),
-        "so no acknowledged record was judged",
+        "so no acknowledged record has to be there",
     ),
     unknown(
         "log start within what the final reads returned",

@@ -182,7 +182,7 @@ def test_holes_end_where_the_log_is_known_to_end_and_begin_where_it_starts() -> 
 
 
 def test_what_is_known_below_the_start_of_the_log_bounds_a_hole_from_below_only() -> None:
-    """Offset 2 was acknowledged at 2 ns to an append that began at 1 ns; offset 4 existed at 51 ns; 3 is the hole."""
+    """Offset 2 was acknowledged at 2 ns to an append that began at 1 ns; offset 4 existed at 51 ns."""
     calls = [append(0, 2, at=1), append(1, 4, at=50), unknown(2, at=20), unknown(3, at=20)]
     holes = Cut(calls, start=3).only().holes
     assert (holes.first.tolist(), holes.length.tolist()) == ([3], [1])

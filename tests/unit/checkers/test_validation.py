@@ -168,7 +168,7 @@ def test_a_record_that_contradicts_its_append_is_corrupt_whatever_its_size() -> 
         (10, 0, ""),
         (10**6, 0, "so their order cannot be judged"),
         (0, 1, "so the log did not start there"),
-        (0, 2, "so no acknowledged record was judged"),
+        (0, 2, "so no acknowledged record has to be there"),
     ],
 )
 def test_a_declaration_that_hides_everything_makes_the_verdict_unknown(
@@ -179,6 +179,13 @@ def test_a_declaration_that_hides_everything_makes_the_verdict_unknown(
     verdict = judge_run(tables, context)
     assert verdict.validity == (Validity.UNKNOWN if reason else Validity.VALID)
     assert any(reason in why for why in verdict.reasons) or not reason
+
+
+def test_beyond_every_acknowledged_offset_a_log_start_hides_no_contradiction() -> None:
+    calls = [append(0, 0, at=1), append(1, 0, at=1)]
+    assert judge_run(run(calls), RunContext(log_start_offset=5)).validity == "invalid"
+    calls[1] = append(1, 1, at=1)
+    assert judge_run(run(calls), RunContext(log_start_offset=5)).validity == "unknown"
 
 
 def test_a_log_whose_start_has_moved_is_judged_from_there() -> None:

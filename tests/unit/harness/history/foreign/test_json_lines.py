@@ -216,10 +216,11 @@ def test_an_offset_that_nobody_read_may_hold_a_copy(read):
         assert str(judge_foreign(read(header, *lines)).verdict.validity) == validity
 
 
-def test_offsets_below_a_declared_log_start_are_not_judged(read):
+def test_no_record_has_to_be_below_a_declared_log_start(read):
     lines = [append("a", 0, offset=0), append("b", 5, offset=1), poll([[1, "b"]], 20, final=True)]
-    for start, validity in ((0, "invalid"), (1, "valid")):
-        history = read({**HEADER, "log_start_offset": start}, *lines)
+    wrong = [append("c", 2, offset=0)]
+    for start, more, validity in ((0, [], "invalid"), (1, [], "valid"), (1, wrong, "invalid")):
+        history = read({**HEADER, "log_start_offset": start}, *lines, *more)
         assert str(judge_foreign(history).verdict.validity) == validity
 
 
