@@ -113,7 +113,7 @@ def broken(calls: list[Call], *, start: int = START) -> set[str]:
     """Returns what is forbidden in a run whose log starts at offset 3 in the end, however it is judged."""
     tables = run([*calls, KEPT, LAST_READ])
     context = RunContext(acked_during_faults_min=0, checkers=LOG_CHECKERS, log_start_offset=start)
-    for seed in range(4):
+    for seed in range(2):
         assert differences(tables, context, random.Random(seed)) == []
     found = judged_as_a_whole(tables, context).anomalies
     return {one.id for one in found if one.judgement is Judgement.FORBIDDEN}
@@ -159,6 +159,11 @@ CONTRADICTIONS: dict[str, tuple[set[str], list[Call], list[Call]]] = {
         {"order-inversion"},
         [append(0, 2, at=1), append(1, 0, at=3)],
         [append(0, 0, at=1), append(1, 2, at=3)],
+    ),
+    "an append with acks=1 that was read, in the other order": (
+        {"order-inversion"},
+        [append(0, 2, at=1), append(1, 1, at=3, acks=1), read(10, 50, 1, start=1)],
+        [append(0, 2, at=1), append(1, 1, at=3, acks=1)],
     ),
     "an append that came after one above the log start": (
         {"order-inversion"},

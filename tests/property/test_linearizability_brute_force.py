@@ -16,6 +16,7 @@ from tests.property.brute_force import (
     disagreements,
     judge_accepts,
     kernel_accepts,
+    numbered_history,
     random_history,
 )
 
@@ -33,6 +34,43 @@ def test_enough_random_histories_are_valid_and_enough_are_invalid() -> None:
     rng = random.Random(5)
     says = [judge_accepts(random_history(rng)) for _ in range(1000)]
     assert 300 < sum(says) < 850
+
+
+def _without_what_is_below(start: int, calls: list[Call]) -> list[Call]:
+    """Returns a history in which nothing is said of offsets below a log start."""
+    kept = []
+    for call in calls:
+        is_below = call.offset is not None and call.offset < start
+        if call.kind == "append" and is_below:
+            kept.append(replace(call, offset=None, outcome="info", res=None))
+        elif not is_below:
+            records = tuple(pair for pair in call.records if pair[0] >= start)
+            kept.append(replace(call, records=records))
+    return kept
+
+
+def test_some_random_histories_contradict_themselves_below_their_log_start_only() -> None:
+    found = 0
+    for number in range(500):
+        calls, sparse, start = numbered_history(3, number)
+        if start and not judge_accepts(calls, sparse=sparse, start=start):
+            above = _without_what_is_below(start, calls)
+            found += judge_accepts(above, sparse=sparse, start=start)
+    assert found > 20
+
+
+def test_below_a_log_start_the_search_lets_records_be_missing_but_not_differ() -> None:
+    first = Call(op=0, kind="append", process=0, inv=1, res=2, offset=1)
+    last = Call(op=1, kind="append", process=1, inv=3, res=4, offset=3)
+    poll = Call(op=2, kind="poll", process=2, inv=5, res=6, position=0, records=((3, 1),))
+    for start, accepted in ((3, True), (2, False)):
+        assert judge_accepts([first, last, poll], start=start) == accepted
+    for wrong in (replace(last, offset=0), replace(last, offset=1)):
+        assert not judge_accepts([first, wrong], start=3)
+    other = replace(poll, records=((1, 1), (3, 0)))
+    assert not judge_accepts([first, last, other], start=3)
+    somewhere = Call(op=3, kind="append", process=3, inv=1, res=2)
+    assert judge_accepts([first, replace(last, offset=2), somewhere], start=1)
 
 
 def test_the_exhaustive_search_judges_simple_histories_correctly() -> None:
