@@ -116,7 +116,7 @@ def test_buckets_of_any_width_and_the_kernel_agree_on_random_histories(seed: int
         calls = random_history(rng)
         tables = (operations_table(calls), records_table(calls), ends_table(calls))
         options = Options(
-            log_start_offset=rng.choice((0, 0, 1)), clock_error_ns=rng.choice((0, 0, 1))
+            log_start_offset=rng.choice((0, 0, 1, 2, 4)), clock_error_ns=rng.choice((0, 0, 1))
         )
         report = check_history(read_history(*tables), options)
         ops = sorted(call.op for call in calls)
