@@ -561,6 +561,17 @@ def test_a_leader_may_have_led_on_where_states_are_missing(
     assert judgements_alone(calls, states, [], faults, "lost-acked-write") == {judgement: 1}
 
 
+@pytest.mark.parametrize(("failed", "judgement"), [(True, UNDECIDED), (False, FORBIDDEN)])
+def test_a_fault_whose_injection_failed_may_be_why_a_leader_led_on_with_less(
+    failed: bool, judgement: Judgement
+) -> None:
+    """No logs show whether broker 1 led on without op 1 after that. A fault without effect is no reason."""
+    cut = {**power(19), "took_effect": False, "failed": failed}
+    calls, states = [*FIRST_TWO, *final_read(10, 0)], [state(0, 1, [1], epoch=0)]
+    found = judgements_alone(calls, states, [], [cut], "lost-acked-write")
+    assert found == {judgement: 1}
+
+
 @pytest.mark.parametrize(("name", "judgement"), [("power", UNDECIDED), ("kill", FORBIDDEN)])
 def test_a_leader_that_was_seen_with_less_before_the_first_state_may_have_lost_it_by_a_fault(
     name: str, judgement: Judgement

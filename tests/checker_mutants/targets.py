@@ -41,6 +41,7 @@ TESTS = (
 _OF_PIECES = ("test_huge", "test_cut_histories", "test_cut_partitions")
 _OF_ELECTIONS = (
     "test_elections_of_a_partition",
+    "test_elections_at_borders",
     "test_elections_by_definition",
     "test_elections_and_lone_commits",
     "test_gaps_in_the_record",
@@ -76,8 +77,8 @@ BESIDE_NAMES = {
     "elections": _OF_ELECTIONS,
     "fates": _OF_ELECTIONS,
     "metadata_gaps": _OF_ELECTIONS,
-    "destroyed": _OF_ELECTIONS,
-    "led_on": _OF_ELECTIONS,
+    "destroyed": ("test_leaders_that_restart", *_OF_ELECTIONS),
+    "led_on": ("test_leaders_that_restart", *_OF_ELECTIONS),
     "unclean_elections": _OF_ELECTIONS,
     "log_contents": ("test_logs_of_replicas", "test_claims_by_logs", *_OF_ELECTIONS),
     "leader_terms": ("test_logs_of_replicas", "test_claims_by_logs", *_OF_ELECTIONS),

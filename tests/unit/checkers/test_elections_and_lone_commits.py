@@ -10,6 +10,7 @@ from checkers.kernels.elections import Elections
 from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED, Claims
 from checkers.kernels.history import INF_NS
 from checkers.kernels.log_contents import ANY_EPOCH
+from checkers.kernels.metadata_gaps import Shown
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement
 from tests.anomalies.claims import claim, claims, elections_of
@@ -256,6 +257,55 @@ def test_each_member_of_the_isr_has_what_was_established_between_its_faults_and_
     power = [fault(2, "power", ["b2"], healed=5), fault(30, "power", ["b1"], healed=35)]
     found = [outcome_alone(states, power, at_ns) for at_ns in (0, 5, 6, 19, 20, 35, 36)]
     assert found == [EXCUSED, EXCUSED, UNEXCUSED, UNEXCUSED, EXCUSED, EXCUSED, UNEXCUSED]
+
+
+def test_a_fault_that_is_over_when_a_state_begins_destroyed_what_was_established_then() -> None:
+    """Broker 2 is in the ISR from 0 until 20, and its power is cut until 0. Broker 1 loses everything at 30."""
+    states = [
+        state(0, 1, [1, 2], epoch=2, min_isr=1),
+        state(20, 1, [1], epoch=2, min_isr=1),
+        *LED_TWICE[3:],
+    ]
+    power = [fault(-5, "power", ["b2"], healed=0), fault(30, "power", ["b1"], healed=35)]
+    found = [outcome_alone(states, power, at_ns) for at_ns in (0, 1, 19, 20)]
+    assert found == [EXCUSED, UNEXCUSED, UNEXCUSED, EXCUSED]
+
+
+@pytest.mark.parametrize(("healed_ns", "expected"), [(20, EXCUSED), (18, UNDECIDED)])
+def test_a_fault_that_is_over_when_a_member_leaves_the_isr_destroyed_all_that_it_had(
+    healed_ns: int, expected: int
+) -> None:
+    """Broker 2 leaves the ISR at 20. The record was established at 19, 20 or 21, and broker 1 lost it at 30."""
+    states = [
+        state(0, 1, [1, 2], epoch=2, min_isr=1),
+        state(20, 1, [1], epoch=2, min_isr=1),
+        *LED_TWICE[3:],
+    ]
+    power = [fault(10, "power", ["b2"], healed=healed_ns), fault(30, "power", ["b1"], healed=35)]
+    lost = claims(low_epoch=[2], high_epoch=[2], epoch=[2], from_ns=[19], by_ns=[21])
+    assert elections_of(states, faults=power).fates(lost).outcome.tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("first_ns", "established_ns", "expected"),
+    [(None, 10, EXCUSED), (5, 10, UNDECIDED), (5, 20, EXCUSED)],
+)
+def test_whether_one_replica_could_commit_alone_before_the_first_state_is_not_known(
+    first_ns: int | None, established_ns: int, expected: int
+) -> None:
+    """The flagged election at 30 gave up what broker 2 lacked, and a fault destroyed the rest there.
+
+    If an operation was invoked at 5, min ISR may have been larger between then and 20.
+    """
+    states = [
+        state(20, 1, [1, 2], epoch=0, min_isr=1),
+        state(30, 2, [2], epoch=1, flagged=True, min_isr=1),
+        state(50, -1, [2], epoch=2, min_isr=1),
+        state(60, 2, [2], epoch=3, min_isr=1),
+    ]
+    power = fault(40, "power", ["b2"], healed=55)
+    found = elections_of(states, faults=[power], shown=Shown(first_ns=first_ns))
+    assert found.fates(claim(established_ns)).outcome.tolist() == [expected]
 
 
 def test_a_member_that_joins_the_isr_has_what_its_leader_got_after_a_fault() -> None:
