@@ -42,6 +42,7 @@ _OF_PIECES = ("test_huge", "test_cut_histories", "test_cut_partitions")
 _OF_ELECTIONS = (
     "test_elections_of_a_partition",
     "test_elections_at_borders",
+    "test_elections_and_cuts",
     "test_elections_by_definition",
     "test_elections_and_lone_commits",
     "test_gaps_in_the_record",

@@ -6,7 +6,7 @@ import pytest
 
 from checkers.kernels.destroyed import Alone
 from checkers.kernels.fates import Claims, Election, Written
-from tests.anomalies.claims import ANY_EPOCH, FOREVER_NS, claims, elections_of, ints
+from tests.anomalies.claims import ANY_EPOCH, FOREVER_NS, claim, claims, elections_of, ints
 from tests.anomalies.runs import broker, fault, heard, leads, replica, state
 
 Row = dict[str, Any]
@@ -85,6 +85,18 @@ def test_where_clocks_differ_any_fault_may_justify_a_flagged_election_with_elr(
     registered = [broker(0, 1, "registered", clean=True)]
     found = elections_of(states, [], registered, faults, elr_on=True, clock_error_ns=error_ns)
     assert found.can_excuse == expected
+
+
+@pytest.mark.parametrize(("registered", "expected"), [([], EXCUSED), ([1], UNDECIDED)])
+def test_with_elr_a_fault_cannot_justify_a_flagged_election_if_no_brokers_are_recorded(
+    registered: list[int], expected: int
+) -> None:
+    """Then the flag is not checked, so how far the clock of the faults is off decides nothing."""
+    states = [state(0, 1, [1, 2], epoch=0), state(50, 2, [2], epoch=1, flagged=True)]
+    brokers = [broker(0, each, "registered", clean=True) for each in registered]
+    faults = [fault(60, "kill", ["b1"])]
+    found = elections_of(states, [], brokers, faults, elr_on=True, clock_error_ns=1)
+    assert found.fates(claim(10)).outcome.tolist() == [expected]
 
 
 @pytest.mark.parametrize(
@@ -198,13 +210,40 @@ def test_a_record_of_an_unknown_epoch_may_be_older_than_the_fault() -> None:
 def test_a_fault_that_may_have_destroyed_something_excuses_nothing() -> None:
     alone = Alone(since_ns=FOREVER_NS, perhaps_since_ns=15, until_ns=60)
     lost = claims(
-        low_epoch=[2, 2],
-        high_epoch=[2, 2],
-        epoch=[2, 2],
-        from_ns=[20, FOREVER_NS],
-        by_ns=[30, FOREVER_NS],
+        low_epoch=[2, 2, 2],
+        high_epoch=[2, 2, 2],
+        epoch=[2, 2, -1],
+        from_ns=[20, FOREVER_NS, FOREVER_NS],
+        by_ns=[30, FOREVER_NS, FOREVER_NS],
     )
-    assert outcomes_alone(lost, alone, was_in_isr=False) == [UNDECIDED, UNDECIDED]
+    assert outcomes_alone(lost, alone, was_in_isr=False) == [UNDECIDED, UNDECIDED, UNDECIDED]
+
+
+@pytest.mark.parametrize(
+    ("isr_until_49", "healed_ns", "from_ns", "by_ns", "expected"),
+    [
+        # Broker 1 was alone at the last moment of its epoch. A deposed leader may establish something later.
+        ([1, 2], 55, 48, 48, UNEXCUSED),
+        ([1, 2], 55, 49, 49, EXCUSED),
+        ([1, 2], 55, 50, 50, EXCUSED),
+        # The fault was over before. What nothing is known to have established may be older than its end.
+        ([1], 45, 49, FOREVER_NS, EXCUSED),
+        ([1], 45, 50, FOREVER_NS, UNDECIDED),
+    ],
+)
+def test_what_is_established_after_an_epoch_counts_as_of_its_last_moment_too(
+    isr_until_49: list[int], healed_ns: int, from_ns: int, by_ns: int, expected: int
+) -> None:
+    """Epoch 0 ends at 50, when nobody leads. Broker 1 is elected again at 60 without the record."""
+    states = [
+        state(0, 1, isr_until_49, epoch=0, min_isr=1),
+        state(49, 1, [1], epoch=0, min_isr=1),
+        state(50, -1, [1], epoch=1, min_isr=1),
+        state(60, 1, [1], epoch=2, min_isr=1),
+    ]
+    power = fault(healed_ns - 3, "power", ["b1"], healed=healed_ns)
+    lost = claims(low_epoch=[0], high_epoch=[0], epoch=[0], from_ns=[from_ns], by_ns=[by_ns])
+    assert elections_of(states, faults=[power]).fates(lost).outcome.tolist() == [expected]
 
 
 # --- what decides whether elections are checked, and where the log ends ---
