@@ -496,6 +496,31 @@ def test_a_copy_that_was_read_is_judged_alone_if_its_batch_shows_that_another_wa
     assert loss.judgement == judgement
 
 
+@pytest.mark.parametrize(("stamp", "judgement"), [(0, UNDECIDED), (1, FORBIDDEN)])
+def test_a_later_leader_that_shows_an_older_batch_need_not_have_the_copy_that_was_acknowledged(
+    stamp: int, judgement: Judgement
+) -> None:
+    """Leader 2 acknowledged its copy of op 1, in epoch 1. The flagged election at 50 may have lost it.
+
+    The leader of epoch 2 shows op 1 in a batch of epoch 0 or 1, and the election at 70 lost that one.
+    """
+    calls = [
+        append(0, 0, at=0),
+        replace(append(1, 1, at=3), res=35, epoch=1),
+        replace(read(5, 32, 1, start=1), stamps=(1,), epoch=1),
+        replace(read(6, 55, 1, start=1), stamps=(stamp,), epoch=2),
+        *final_read(10, 0),
+    ]
+    states = [
+        state(0, 1, [1, 2, 3], epoch=0),
+        state(20, 2, [2, 3], epoch=1),
+        state(50, 3, [3], epoch=2, flagged=True),
+        state(70, 2, [2], epoch=3),
+    ]
+    (loss,) = of(judged(calls, states, context=SESSIONS), "lost-acked-write")
+    assert loss.judgement == judgement
+
+
 @pytest.mark.parametrize("op", [0, 2])
 @pytest.mark.parametrize(("flagged", "judgement"), [(True, UNDECIDED), (False, FORBIDDEN)])
 def test_what_was_acknowledged_without_an_offset_need_not_be_the_copy_that_a_later_leader_wrote(
