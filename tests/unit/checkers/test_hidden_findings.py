@@ -113,6 +113,19 @@ def test_the_election_that_excused_a_contradiction_may_hide_an_earlier_one(
     assert outcomes.outcome.tolist() == [UNEXCUSED]
 
 
+@pytest.mark.parametrize(("election", "second"), [(-1, 6), (0, 8), (1, 6)])
+def test_an_election_that_excused_a_contradiction_hides_none_that_was_sent_after_it(
+    election: int, second: int
+) -> None:
+    """Op 5 came before ops 6 and 8 and after both in the log. Op 6 was sent between the elections at 10 and 20."""
+    whole = history([append(5, 3, at=1), append(6, 0, at=12), append(8, 2, at=25)])
+    hidden = HiddenFindings(whole, cast(Excuses, _Decided(())), elections_at(10, 20), Options())
+    given = finding("order-inversion", ints(5), second=ints(8))
+    fates = Fates(outcome=np.array([EXCUSED], dtype=np.int8), election=ints(election))
+    found, _ = hidden.revealed(given, fates)
+    assert (found.first.tolist(), found.second.tolist()) == ([5], [second])
+
+
 def test_a_history_is_cut_where_its_operations_were_invoked() -> None:
     """Half of the operations was invoked at 4, the other half at 5. Op 7 is not among them, only its record."""
     stray = replace(read(7, 1, 10), op=7)
