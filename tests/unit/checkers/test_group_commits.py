@@ -132,6 +132,8 @@ def test_only_commits_that_were_sent_before_an_event_count() -> None:
         ("send 1 9, ack 1 9, send 1 5, ack 1 5, send 1 6", -1),
         # No member was at the offset or below it.
         ("send 1 9, ack 1 9, send 1 6, ack 1 6, send 1 7, ack 1 7", -1),
+        # No member passed it: the last commit is of the offset itself.
+        ("send 1 9, ack 1 9, send 1 5, ack 1 5, send 1 5, ack 1 5", -1),
         # Nothing was above the offset before.
         ("send 1 5, ack 1 5, send 1 6, ack 1 6", -1),
         # The last one of two members that passed the offset counts.
@@ -148,6 +150,24 @@ def test_only_commits_that_were_sent_before_an_event_count() -> None:
 def test_what_was_committed_before_a_member_passed_an_offset_last(text: str, event: int) -> None:
     register, _ = registered(text)
     assert register.passed_since(5) == event
+
+
+@pytest.mark.parametrize(
+    ("text", "since", "expected"),
+    [
+        ("send 2 6, send 1 7", -1, (0, 2)),
+        ("send 2 6, send 1 7", 0, (10, 1)),
+        # A member that commits the offset itself has not passed its record.
+        ("send 2 5, send 1 6", -1, (10, 1)),
+        ("send 2 5", -1, (INFINITY_NS, -1)),
+        ("send 2 6, send 1 7", 1, (INFINITY_NS, -1)),
+    ],
+)
+def test_the_first_commit_above_an_offset_shows_who_passed_it(
+    text: str, since: int, expected: tuple[int, int]
+) -> None:
+    register, _ = registered(text)
+    assert register.passed(5, since) == expected
 
 
 def test_moments_and_events_belong_together() -> None:
