@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -36,6 +36,20 @@ class Led:
 
     earliest_ns: int
     at_ns: int
+
+
+class Hit(NamedTuple):
+    """A fault that may have destroyed data of a broker, by its times.
+
+    Attributes:
+        began_ns: When its injection began, so that it may have struck from then on.
+        struck_ns: By when it had struck, infinity if that is not known.
+        over_ns: When it was over, infinity if it never was.
+    """
+
+    began_ns: int
+    struck_ns: int
+    over_ns: int
 
 
 _NEVER_NS = -INF_NS - 1
@@ -110,13 +124,19 @@ class Destroyed:
 
     def perhaps(self, broker: int, by_ns: int) -> tuple[Alone, ...]:
         """Returns what faults may have destroyed before a broker led on, if it is not known who had to have it."""
-        began = any(begin_ns <= by_ns for begin_ns, _ in self.hits_ns(broker))
+        began = any(hit.began_ns <= by_ns for hit in self.hits(broker))
         return (Alone(since_ns=INF_NS, perhaps_since_ns=-INF_NS, until_ns=INF_NS),) if began else ()
 
-    def hits_ns(self, broker: int) -> list[tuple[int, int]]:
-        """Returns when faults began that may have destroyed data of a broker, and when they were over."""
-        faults = self._faults_of(broker, is_lenient=True)
-        return [(int(fault["invoked_ns"]), _over_ns(fault)) for fault in faults]
+    def hits(self, broker: int) -> list[Hit]:
+        """Returns the faults that may have destroyed data of a broker."""
+        return [
+            Hit(
+                began_ns=int(fault["invoked_ns"]),
+                struck_ns=INF_NS if fault["completed_ns"] is None else int(fault["completed_ns"]),
+                over_ns=_over_ns(fault),
+            )
+            for fault in self._faults_of(broker, is_lenient=True)
+        ]
 
     def _alone(
         self, leader: int, count: int, led: Mapping[int, Led], early_ns: int, late_ns: int

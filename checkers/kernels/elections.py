@@ -558,7 +558,13 @@ class Elections:
                     events.append((number, election))
         for cut in self.cuts:
             before = [event for event in events if _begins_ns(event[1]) <= cut.at_ns]
-            events.insert(len(before), (CUT, cut))
+            # Elections that are not recorded may have been before the cut, and after it.
+            around = [
+                event
+                for event in before
+                if isinstance(event[1], Gap) and event[1].until_ns > cut.at_ns
+            ]
+            events[len(before) : len(before)] = [(CUT, cut), *around]
         return tuple(events)
 
     @cached_property

@@ -4,17 +4,17 @@
 min ISR of 1, a loss may be excused by that.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
-from checkers.kernels.destroyed import Alone, Destroyed, Led
+from checkers.kernels.destroyed import Alone, Destroyed, Hit, Led
 from checkers.kernels.fates import Election
 from checkers.kernels.history import INF_NS
 from checkers.kernels.log_contents import ANY_EPOCH
-from checkers.kernels.metadata_gaps import MetadataGaps
+from checkers.kernels.metadata_gaps import MetadataGaps, earliest_ns
 from checkers.kernels.replica_logs import ReplicaLogs, SelfCut
 
 
@@ -131,37 +131,43 @@ class Losses:
     def _possible_cuts(self, index: int, until_ns: int) -> Iterator[Election]:
         """Yields what the leader of a state may have lost by restarts after faults that hit it meanwhile."""
         row, leader = self._rows[index], self._leader
-        for hit in self._hits_ns(leader):
-            if row["at_ns"] <= hit[0] < until_ns:
-                alone = self._destroyed.within(index, leader, self._led, hit[0])
-                possible = _cut_by(hit, leader, row["leader_epoch"], alone)
-                yield replace(possible, at_ns=min(possible.at_ns, self._reign_ends_ns))
+        for hit in _during(self._hits(leader), earliest_ns(row), until_ns):
+            alone = self._destroyed.within(index, leader, self._led, hit.began_ns)
+            possible = _cut_by(hit, leader, row["leader_epoch"], alone)
+            yield replace(possible, at_ns=min(possible.at_ns, self._reign_ends_ns))
 
     def _possible_cuts_in_gaps(self) -> Iterator[Election]:
         """Yields the same of leaders where states are missing."""
         for broker, epoch, from_ns, until_ns in _leaders_of_gaps(self._rows, self._gaps):
-            for hit in self._hits_ns(broker):
-                if from_ns <= hit[0] < until_ns:
-                    yield _cut_by(hit, broker, epoch, self._destroyed.perhaps(broker, hit[0]))
+            for hit in _during(self._hits(broker), from_ns, until_ns):
+                yield _cut_by(hit, broker, epoch, self._destroyed.perhaps(broker, hit.began_ns))
 
-    def _hits_ns(self, leader: int) -> list[tuple[int, int]]:
+    def _hits(self, leader: int) -> list[Hit]:
         """Returns the faults after which a leader may have led on with less; none if logs show that."""
-        return [] if self._logs.has_all_changes else self._destroyed.hits_ns(leader)
+        if leader < 0 or self._logs.has_all_changes:
+            return []
+        return self._destroyed.hits(leader)
 
 
-def _cut_by(hit: tuple[int, int], leader: int, epoch: int, alone: tuple[Alone, ...]) -> Election:
+def _during(hits: Iterable[Hit], since_ns: int, until_ns: int) -> Iterator[Hit]:
+    """Yields the faults that may have struck in a span of time, as if they had begun there."""
+    for hit in hits:
+        if hit.began_ns < until_ns and hit.struck_ns >= since_ns:
+            yield hit._replace(began_ns=max(hit.began_ns, since_ns))
+
+
+def _cut_by(hit: Hit, leader: int, epoch: int, alone: tuple[Alone, ...]) -> Election:
     """Returns what a leader may have lost by a restart that followed a fault, if its log does not show that.
 
     Args:
-        hit: When the fault began, and when it was over.
+        hit: The fault.
         leader: The leader.
         epoch: Its leader epoch.
         alone: What the fault may have destroyed.
     """
-    begin_ns, over_ns = hit
     return Election(
-        at_ns=over_ns,
-        after_ns=begin_ns,
+        at_ns=hit.over_ns,
+        after_ns=hit.began_ns,
         leader=leader,
         leader_epoch=epoch + 1,
         is_flagged=False,
@@ -177,9 +183,9 @@ def _leaders_of_gaps(
     """Yields who may have led where states are missing, in the last epoch there, and from when until when."""
     for index, row in enumerate(rows):
         if gaps.is_missing_before[index] and row["leader"] >= 0:
-            from_ns = rows[index - 1]["at_ns"] if index else -INF_NS
+            from_ns = earliest_ns(rows[index - 1]) if index else -INF_NS
             yield row["leader"], row["leader_epoch"], from_ns, row["at_ns"]
     gap = gaps.before(len(rows))
     if gap is not None and gap.last_epoch < ANY_EPOCH:
         for broker in rows[-1]["replicas"]:
-            yield broker, gap.last_epoch, rows[-1]["at_ns"], INF_NS
+            yield broker, gap.last_epoch, earliest_ns(rows[-1]), INF_NS

@@ -8,7 +8,7 @@ import pytest
 from checkers.kernels.compose import judge_run
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement
-from tests.anomalies.runs import Call, append, fault, final_read, leads, replica, run, state
+from tests.anomalies.runs import Call, append, fault, final_read, leads, read, replica, run, state
 from tests.anomalies.runs_with_elections import (
     EXCUSED,
     FIRST_TWO,
@@ -764,6 +764,87 @@ def test_a_fault_does_not_explain_what_a_later_leader_wrote_on_another_node(
     calls = [append(0, 0, at=1), one, *final_read(10, 0)]
     faults = [fault(19, "power", ["b1"], healed=25)]
     assert judgements_alone(calls, states, [], faults, "lost-acked-write") == {judgement: 1}
+
+
+@pytest.mark.parametrize(
+    ("before", "elected", "struck_at", "judgement"),
+    [
+        # The fault begins at 18, before broker 1 is elected at 19.
+        (state(0, 2, [1, 2], epoch=0), state(19, 1, [1], epoch=1), 23, UNDECIDED),
+        (state(0, 2, [1, 2], epoch=0), state(19, 1, [1], epoch=1), 19, UNDECIDED),
+        (state(0, 2, [1, 2], epoch=0), state(19, 1, [1], epoch=1), 18, FORBIDDEN),
+        # That state was read at 19, and committed since 17.
+        (
+            state(0, 2, [1, 2], epoch=0),
+            {**state(19, 1, [1], epoch=1), "after_ns": 17},
+            18,
+            UNDECIDED,
+        ),
+        # Broker 1 leads all the time; its leader epoch rises at 19.
+        (state(0, 1, [1], epoch=0), state(19, 1, [1], epoch=1), 23, UNDECIDED),
+        (state(0, 1, [1], epoch=0), state(19, 1, [1], epoch=1), 18, FORBIDDEN),
+    ],
+)
+def test_a_fault_strikes_a_leader_that_began_while_it_was_injected(
+    before: dict[str, Any], elected: dict[str, Any], struck_at: int, judgement: Judgement
+) -> None:
+    """Op 1 is written and committed by broker 1 alone, in leader epoch 1."""
+    calls = [append(0, 0, at=1), replace(append(1, 1, at=21), epoch=1), *final_read(10, 0)]
+    power = {**fault(18, "power", ["b1"], healed=24), "completed_ns": struck_at}
+    found = judgements_alone(calls, [before, elected], [], [power], "lost-acked-write")
+    assert found == {judgement: 1}
+
+
+def test_a_fault_that_may_have_hit_any_broker_hits_no_partition_without_a_leader() -> None:
+    """The injection at 20 failed, so it is not known what it hit."""
+    calls = [replace(append(op, op, at=1 + 4 * op), epoch=0) for op in (0, 1)]
+    states = [
+        {**each, **ALONE}
+        for each in (state(10, -1, [1], epoch=1), state(50, 2, [2], epoch=2, flagged=True))
+    ]
+    failed = {**fault(20, "power", [], healed=25, took_effect=False), "failed": True}
+    tables = run([*calls, *final_read(10, 0)], states=states, faults=[failed])
+    verdict = judge_run(tables, RunContext(elr_on=False))
+    assert judgements(verdict, "lost-acked-write") == {FORBIDDEN: 1}
+
+
+@pytest.mark.parametrize("leads_on", [False, True])
+def test_elections_that_are_not_recorded_may_follow_the_restart_of_a_leader(leads_on: bool) -> None:
+    """Broker 2, elected at 10, leads on at 31 with op 1, but with less than before. States are missing up to epoch 4.
+
+    Broker 3, which leads without op 1 at 80, may have been elected lawfully.
+    """
+    logs = [
+        leads(1, 1, 0, hw=0, epoch=0, cause="role"),
+        leads(3, 1, 2, hw=1, epoch=0, cause="observed"),
+        replica(4, 2, 2, hw=1, epoch=0),
+        leads(5, 1, 2, hw=2, epoch=0, cause="observed"),
+        leads(12, 2, 2, hw=2, epoch=1, cause="role"),
+        leads(15, 2, 4, hw=2, epoch=1, cause="observed"),
+    ]
+    if leads_on:
+        logs += [
+            replica(20, 2, 4, hw=2, epoch=1, role="offline", cause="down"),
+            replica(26, 2, 3, hw=2, epoch=1, cause="load"),
+            leads(31, 2, 3, hw=2, epoch=1, cause="role"),
+        ]
+    logs += [
+        leads(40, 2, 3 if leads_on else 4, hw=2, epoch=1, cause="observed"),
+        leads(80, 3, 1, hw=1, epoch=3, cause="observed"),
+    ]
+    states = [
+        state(0, 1, [1, 2], epoch=0),
+        state(10, 2, [1, 2], epoch=1),
+        state(90, -1, [3], epoch=4),
+    ]
+    calls = [
+        *(replace(append(op, op, at=2), epoch=0) for op in (0, 1)),
+        replace(read(5, 6, 0, 1), epoch=0, stamps=(0, 0)),
+        *final_read(10, 0),
+    ]
+    context = RunContext(elr_on=False, unclean_election_enabled=True)
+    verdict = judge_run(run(calls, states=states, replicas=logs), context)
+    assert judgements(verdict, "lost-acked-write") == {UNDECIDED: 1}
 
 
 @pytest.mark.parametrize("broker", [0, 1])
