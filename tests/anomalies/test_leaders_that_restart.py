@@ -810,7 +810,7 @@ def test_a_fault_that_may_have_hit_any_broker_hits_no_partition_without_a_leader
 
 @pytest.mark.parametrize("leads_on", [False, True])
 def test_elections_that_are_not_recorded_may_follow_the_restart_of_a_leader(leads_on: bool) -> None:
-    """Broker 2, elected at 10, leads on at 31 with op 1, but with less than before. States are missing up to epoch 4.
+    """Broker 2, elected at 10, leads on at 31 with op 1, but with less. States are missing up to epoch 4.
 
     Broker 3, which leads without op 1 at 80, may have been elected lawfully.
     """
