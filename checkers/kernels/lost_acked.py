@@ -379,8 +379,10 @@ def _nowhere(
         appends = np.append(appends[~removable], appends[more])
         removable = np.append(removable[~removable], removable[more])
     hidden = (elections.settled_end_offset or 0) > final.end_offset
+    # A log that lost its end may have grown past its start once more.
+    is_unsure = log_start_offset > 0 and elections.can_excuse
     how = np.full(len(appends), _unknown(elections), dtype=np.int64)
-    if final.is_complete and not hidden:
+    if final.is_complete and not hidden and not is_unsure:
         is_over = history.append_res[appends] + clock_error_ns < final.end_asked_ns
         how[is_over & ~removable] = NOWHERE
     return appends, how

@@ -268,6 +268,23 @@ def test_an_election_excuses_below_the_log_start_what_it_excuses_above(
     assert found["two-acks-one-offset"] is found["offset-reused"] is judgement
 
 
+@pytest.mark.parametrize("flagged", [False, True])
+def test_a_log_that_lost_its_end_may_have_grown_past_its_start_once_more(flagged: bool) -> None:
+    """Op 5 was sent when the log had been past its start, offset 1. An election may have cut all of it before."""
+    calls = [append(0, 0, at=1), append(1, 1, at=1), append(5, None, at=20), append(6, 1, at=30)]
+    last = replace(LAST_READ, position=1, records=((1, 6),), end=2)
+    states = [state(1, 1, [1], epoch=0), state(10, 2, [2], epoch=1, flagged=flagged)]
+    tables = run([*calls, last], states=states)
+    context = RunContext(
+        elr_on=False, unclean_election_enabled=True, acked_during_faults_min=0, log_start_offset=1
+    )
+    for seed in range(4):
+        assert differences(tables, context, random.Random(seed)) == []
+    found = {one.id: one.judgement for one in judged_as_a_whole(tables, context).anomalies}
+    assert (Judgement.FORBIDDEN in found.values()) != flagged
+    assert ("unseen" in found) == flagged
+
+
 # --- reads from followers ---
 
 
