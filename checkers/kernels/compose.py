@@ -267,18 +267,18 @@ def coordinator_states(partition_states: pa.Table) -> pa.Table:
 def untouched_partitions(
     existing: Iterable[tuple[str, int]], judged: Iterable[tuple[str, int]]
 ) -> tuple[str, ...]:
-    """Returns the partitions that no client touched, as "topic-partition".
+    """Returns the partitions of tested topics that no client touched, as "topic-partition".
 
     Args:
-        existing: Partitions in the committed metadata. Those of the system's own topics, whose names begin with
-            two underscores, do not count.
+        existing: Partitions in the committed metadata.
         judged: Partitions that a client touched.
     """
     judged = set(judged)
+    topics = {topic for topic, _ in judged}
     return tuple(
         f"{topic}-{partition}"
         for topic, partition in sorted(existing)
-        if not topic.startswith("__") and (topic, partition) not in judged
+        if topic in topics and (topic, partition) not in judged
     )
 
 

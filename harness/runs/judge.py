@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from checkers.final_reads import judge_with_final_reads
+from checkers.kernels.compose import JUDGED_TABLES
 from checkers.registry import find_checkers
 from harness.contracts.run_context import LOG_CHECKERS, RunContext, context_from_facts
 from harness.contracts.verdict import Verdict
@@ -192,11 +193,20 @@ def _require_all(directory: Path, context: RunContext, experiment: Experiment) -
         )
     if not context.final_phase_complete or context.incomplete_reason:
         return  # it may have ended before it reached every partition
-    found = {(file.topic, file.partition) for file in table_files(directory) if file.topic}
+    files = [file for file in table_files(directory) if file.topic]
+    found = {(file.topic, file.partition) for file in files}
     lacking = [place for place in experiment.topic.topic_partitions() if place not in found]
     if found and lacking:
         topic, partition = lacking[0]
         raise HistoryError(
             f"{directory}: the history has nothing of partition {topic}-{partition}, which experiment.toml has;"
             " restore the files as the run wrote them"
+        )
+    # The final phase reads every partition, unless the workload records no operations of partitions.
+    touched = {file.topic for file in files if file.table in JUDGED_TABLES and file.rows}
+    ignored = [topic for topic, _ in experiment.topic.topic_partitions() if topic not in touched]
+    if touched and ignored:
+        raise HistoryError(
+            f"{directory}: the history has no operation of a client in the topic {ignored[0]}, which"
+            " experiment.toml has; restore the files as the run wrote them"
         )

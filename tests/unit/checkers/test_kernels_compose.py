@@ -221,14 +221,12 @@ def two_partitions() -> dict[str, pa.Table]:
     return both
 
 
-def test_a_partition_that_no_client_touched_is_named_unless_it_is_of_a_topic_of_the_system() -> (
-    None
-):
+def test_a_partition_of_a_tested_topic_that_no_client_touched_is_named() -> None:
     tables = two_partitions()
-    places = [("t", 0), ("t", 1), ("t", 2), ("t", 3), ("other", 0), ("__consumer_offsets", 0)]
+    places = [("t", 0), ("t", 1), ("t", 2), ("t", 3), ("other", 0)]
     judged = by_partition(tables)
     assert sorted(judged) == [("t", 0), ("t", 1)]
-    assert untouched_partitions(places, judged) == ("other-0", "t-2", "t-3")
+    assert untouched_partitions(places, judged) == ("t-2", "t-3")
     assert untouched_partitions(places[:2], judged) == ()
 
 
