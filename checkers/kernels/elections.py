@@ -556,13 +556,11 @@ class Elections:
             for election in self.elections[number : number + 1]:
                 if not (self._is_without_effect(election) or (not number and self._hides_creation)):
                     events.append((number, election))
-        for cut in self.cuts:
+        for cut in sorted(self.cuts, key=_begins_ns):
             before = [event for event in events if _begins_ns(event[1]) <= cut.at_ns]
             # Elections that are not recorded may have been before the cut, and after it.
             around = [
-                event
-                for event in before
-                if isinstance(event[1], Gap) and event[1].until_ns > cut.at_ns
+                (GAP, gap) for _, gap in self._gaps if gap.since_ns <= cut.at_ns < gap.until_ns
             ]
             events[len(before) : len(before)] = [(CUT, cut), *around]
         return tuple(events)

@@ -795,6 +795,14 @@ def test_a_fault_strikes_a_leader_that_began_while_it_was_injected(
     assert found == {judgement: 1}
 
 
+def test_many_faults_where_states_are_missing_take_no_longer_than_few() -> None:
+    """Each may have made the leader lead on with less, and elections may be missing after each."""
+    states = [state(0, 2, [1, 2], epoch=0), state(90, 1, [1, 2], epoch=2)]
+    calls = [append(0, 0, at=1), replace(append(1, 1, at=20), epoch=2), *final_read(10, 0)]
+    faults = [fault(21 + at, "power", ["b1"], healed=22 + at) for at in range(60)]
+    assert judgements_alone(calls, states, [], faults, "lost-acked-write") == {UNDECIDED: 1}
+
+
 def test_a_fault_that_may_have_hit_any_broker_hits_no_partition_without_a_leader() -> None:
     """The injection at 20 failed, so it is not known what it hit."""
     calls = [replace(append(op, op, at=1 + 4 * op), epoch=0) for op in (0, 1)]
