@@ -310,7 +310,9 @@ def _plan(spark: Any, cut: _Cut, rules: Rules) -> Plan:
     """Returns what every slice has to keep."""
     bounds = spark.broadcast(bounds_of(cut.results))
     repeated = repeated_in(cut.results)
-    find = partial(_find, free=cut.free, bounds=bounds, rules=rules, repeated=repeated)
+    find = partial(
+        _find, free=cut.free, bounds=bounds, rules=rules, repeated=repeated, width=cut.width
+    )
     found: dict[int, BucketSuspects] = cut.in_buckets(partial(find, quota={}))
     quota = quotas({bucket: each.counts for bucket, each in found.items()})
     if not all(found[bucket].fills(quota[bucket]) for bucket in found):
@@ -420,6 +422,7 @@ def _find(
     bounds: Any,
     rules: Rules,
     repeated: I64,
+    width: int,
     quota: Mapping[int, tuple[int, int]],
     first: int,
     stop: int,
@@ -430,6 +433,7 @@ def _find(
         bounds.value[bucket],
         rules,
         repeated,
+        low=bucket * width,
         first=first,
         stop=stop,
         quota=quota.get(bucket, (SUSPECTS_SENT_MAX, SUSPECTS_SENT_MAX)),

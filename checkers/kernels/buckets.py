@@ -31,7 +31,6 @@ from checkers.kernels.free_appends import (
     Tail,
     fit_free_appends,
     joined_holes,
-    with_removable,
 )
 from checkers.kernels.history import (
     FAIL,
@@ -204,9 +203,8 @@ def fold(
         fits = False
     elif hole_count or bool((free.status[at] == OK_SOMEWHERE).any()):
         tail = {level: whole[level].latest_absent.time_ns - clock_error_ns for level in LEVELS}
-        appends = _history_of_appends(free)
         fits = not fit_free_appends(
-            with_removable(appends) if log_start_offset else appends,
+            _history_of_appends(free),
             at,
             holes,
             tail=Tail(order_absent_ns=tail["order"], latest_absent_ns=max(tail.values())),

@@ -135,8 +135,6 @@ def check_free_appends(
     Returns:
         The findings and the holes. Dense logs only have holes; sparse ones have optional places instead.
     """
-    if facts.log_start_offset:
-        history = with_removable(history)
     is_pinned = np.zeros(len(history.append_op), dtype=np.bool_)
     is_pinned[facts.pinned] = True
     is_free = (
@@ -148,28 +146,18 @@ def check_free_appends(
     if (sparse or not has_holes) and not has_certain:
         return [], Holes.none()
     bounds = _bounds(history, facts, clock_error_ns, sent_twice=sent_twice)
-    holes = _holes(history, facts, bounds, sparse)
+    start = facts.log_start_offset
+    holes = _holes(history, facts, bounds, sparse, start, facts.places.limit)
+    below = _below(history, facts, bounds, sparse) if has_certain else None
     tail = Tail(order_absent_ns=int(bounds.order[-1]), latest_absent_ns=int(bounds.latest[-1]))
     if sent_twice and not sparse and (early := _before_every_append(history, holes)) is not None:
         return [early], holes
     # An append that was sent again has one place in the log that remained. An earlier attempt may have had another
     # one in a log that an election replaced, so a hole may be where it was.
     found = fit_free_appends(
-        history, free, holes, tail=tail, sparse=sparse or sent_again, holds=holds
+        history, free, holes, below=below, tail=tail, sparse=sparse or sent_again, holds=holds
     )
     return found, holes
-
-
-def with_removable(history: PartitionHistory) -> PartitionHistory:
-    """Returns the history of a log that does not start at 0.
-
-    An append that was acknowledged without an offset may be below the start, so it needs a place no more than one
-    of unknown outcome. `checkers.kernels.lost_acked` knows which of them must still be there.
-    """
-    is_somewhere = history.append_status == OK_SOMEWHERE
-    return replace(
-        history, append_status=np.where(is_somewhere, np.int8(INFO), history.append_status)
-    )
 
 
 def fit_free_appends(
@@ -178,16 +166,22 @@ def fit_free_appends(
     holes: Holes,
     *,
     tail: Tail,
+    below: Holes | None = None,
     sparse: bool = False,
     holds: RealTimeHolds = EVERYTHING_HOLDS,
 ) -> list[Finding]:
     """Finds what does not fit when free appends are put into holes.
+
+    Offsets below the log start may hold an append, but need none. There, every append that must be somewhere has a
+    place while every hole that must be filled has an append, iff either is possible alone (Mendelsohn and Dulmage,
+    1958); so the two are checked one after the other.
 
     Args:
         history: One partition; only its appends are used.
         free: Positions of the appends without a known place, in any order.
         holes: Offsets without a known record.
         tail: Where whatever is left over goes.
+        below: Offsets below the log start without a known record; None if the log starts at 0.
         sparse: Whether holes may stay empty.
         holds: See `check_free_appends`.
     """
@@ -195,11 +189,16 @@ def fit_free_appends(
     has_certain = bool((history.append_status[order] == OK_SOMEWHERE).any())
     if not has_certain or not holds.order:
         return [] if sparse else _fill(history, holes, order)
-    if sparse:
-        order = order[history.append_status[order] == OK_SOMEWHERE]
-    elif (shortage := _shortage(history, holes, order)) is not None:
+    if not sparse and (shortage := _shortage(history, holes, order)) is not None:
         return [shortage]
-    found = _schedule(history, holes, order, tail, optional=sparse)
+    certain = order[history.append_status[order] == OK_SOMEWHERE]
+    if below is None:
+        found = _schedule(history, holes, certain if sparse else order, tail, optional=sparse)
+    else:
+        found = [] if sparse else _fill_in_time(history, holes, order)
+        found += _schedule(history, joined_holes([below, holes]), certain, tail, optional=True)
+        # What is about the order of the log says more than a stale log end.
+        found = sorted(found, key=lambda f: f.id == "unplaced-below-end")[:1]
     return [f for f in found if holds.fresh or f.id != "unplaced-below-end"]
 
 
@@ -237,35 +236,38 @@ def earliest_present(
     return np.where(present < INF_NS, present + clock_error_ns, INF_NS)
 
 
-def _holes(history: PartitionHistory, facts: Facts, bounds: _Bounds, sparse: bool) -> Holes:
-    """Returns unoccupied ranges from the log start on.
+def _holes(
+    history: PartitionHistory, facts: Facts, bounds: _Bounds, sparse: bool, low: int, high: int
+) -> Holes:
+    """Returns unoccupied ranges of the offsets [low, high).
 
-    In a sparse log, those are left out that a read proved to be empty for ever.
+    In a sparse log, those are left out that a read proved to be empty for ever. Reads that skip what is below the
+    log start prove nothing: they are not among the gaps.
     """
-    places, start = facts.places, facts.first_there
+    places = facts.places
     is_empty = np.zeros(places.count, dtype=np.bool_)
     skipped_first, skipped_last = places.index(facts.gap_first), places.index(facts.gap_last)
     if sparse:
         is_empty = _within(skipped_first, skipped_last, places.count)
-    at = start + np.flatnonzero(~facts.occupied[start:] & ~is_empty[start:])
+    stands = places.offset(np.arange(places.count))
+    at = np.flatnonzero(~facts.occupied & ~is_empty & (stands >= low) & (stands < high))
     holes = Holes(
-        first=places.offset(at),
+        first=stands[at],
         length=np.ones(len(at), dtype=np.int64),
         order_absent_ns=bounds.order[at],
         latest_absent_ns=bounds.latest[at],
         earliest_present_ns=bounds.present[at],
     )
-    if places.is_compact:
+    if places.is_compact or low < places.start:
         # Offsets between two places that no fact mentions: L of the place below, U of the place above.
-        stands = places.offset(np.arange(places.count))
-        below = np.concatenate(([places.start - 1], stands[:-1]))
-        below = np.maximum(below, facts.log_start_offset - 1)
+        above = np.minimum(stands, high)
+        below = np.maximum(np.concatenate(([-1], stands[:-1])), low - 1)
         if sparse:
             # A read that skipped anything between two places skipped all of it.
             begin = np.searchsorted(stands, facts.gap_first, side="right")
             is_empty = _within(begin, skipped_last + 1, places.count)
-        inner = np.flatnonzero((stands - below > 1) & ~is_empty)
-        first, last, piece = history.left_out.without(below[inner] + 1, stands[inner])
+        inner = np.flatnonzero((above - below > 1) & ~is_empty)
+        first, last, piece = history.left_out.without(below[inner] + 1, above[inner])
         inner = inner[piece]
         between = Holes(
             first=first,
@@ -276,6 +278,12 @@ def _holes(history: PartitionHistory, facts: Facts, bounds: _Bounds, sparse: boo
         )
         holes = joined_holes([holes, between])
     return holes
+
+
+def _below(history: PartitionHistory, facts: Facts, bounds: _Bounds, sparse: bool) -> Holes | None:
+    """Returns unoccupied ranges below the log start; None if that is 0."""
+    start = facts.log_start_offset
+    return _holes(history, facts, bounds, sparse, 0, start) if start else None
 
 
 def _within(first: I64, last: I64, count: int) -> Bools:
@@ -352,6 +360,35 @@ def _fill(history: PartitionHistory, holes: Holes, order: I64) -> list[Finding]:
     return [
         _hole_finding("hole-before-append", int(single.first[0]), worst + 1, int(missing[worst]))
     ]
+
+
+def _fill_in_time(history: PartitionHistory, holes: Holes, order: I64) -> list[Finding]:
+    """Fills holes with appends that may be elsewhere, and returns the first hole that none of them can fill.
+
+    Other than in `_schedule`, L decides which appends are left for a hole, so every L needs its own pass.
+    """
+    slots = holes.expanded(len(order))
+    for absent_ns, name in (
+        (slots.order_absent_ns, "unplaced-append"),
+        (slots.latest_absent_ns, "unplaced-below-end"),
+    ):
+        released: list[tuple[int, int]] = []
+        too_old, next_release = NONE, 0
+        columns = (slots.first.tolist(), absent_ns.tolist(), slots.earliest_present_ns.tolist())
+        for filled, (offset, absent, present) in enumerate(zip(*columns, strict=True)):
+            while next_release < len(order) and history.append_inv[order[next_release]] <= present:
+                at = int(order[next_release])
+                heapq.heappush(released, (int(history.append_res[at]), at))
+                next_release += 1
+            while released and released[0][0] < absent:
+                _, too_old = heapq.heappop(released)
+            if released:
+                heapq.heappop(released)
+            elif too_old != NONE:
+                return [_unplaced(name, history, too_old, offset)]
+            else:
+                return [_hole_finding("hole-before-append", int(holes.first[0]), filled + 1, 1)]
+    return []
 
 
 def _schedule(

@@ -172,6 +172,7 @@ def suspects_in(
     rules: Rules,
     repeated: I64,
     *,
+    low: int,
     first: int,
     stop: int,
     quota: tuple[int, int],
@@ -184,7 +185,8 @@ def suspects_in(
         bounds: Of all other buckets.
         rules: What makes an offset suspicious.
         repeated: Free appends that were read at several offsets.
-        first: The bucket's first offset at which a record has to be.
+        low: The bucket's first offset.
+        first: The first one of these at which a record has to be.
         stop: One more than its last offset that is known to have existed.
         quota: How many contradicted and how many missing offsets are returned; the others count as good.
     """
@@ -218,6 +220,7 @@ def suspects_in(
     suspects = np.union1d(contradicted, missing)
     is_known = is_in(late, suspects)
     occupied = occupied_in(claims, parts)
+    hole_from = low if _has_certain(free) else first
     good_start, good_stop = runs_of(occupied[~is_in(occupied, suspects)])
     return BucketSuspects(
         contradicted=contradicted,
@@ -229,7 +232,7 @@ def suspects_in(
         stale_offset=ends.offset[is_stale],
         stale_ns=ended_ns[is_stale],
         strays=np.unique(claims.value[is_bad & is_in(claims.offset, suspects)]),
-        hole_first=_hole_starts(first, stop, occupied[occupied >= first], absent, present),
+        hole_first=_hole_starts(hole_from, stop, occupied[occupied >= hole_from], absent, present),
         counts=counts,
     )
 
@@ -270,6 +273,11 @@ def _above(absent: Times, present: Sequence[Times], high: int) -> I64:
     running = np.minimum.accumulate(np.append(time_ns, high)[::-1])[::-1]
     earliest: I64 = running[np.searchsorted(offset[order], absent.offset, side="left")]
     return earliest
+
+
+def _has_certain(free: FreeAppends) -> bool:
+    """Returns whether an append was acknowledged without an offset, which may be below the log start."""
+    return bool((free.status == OK_SOMEWHERE).any())
 
 
 def _hole_starts(
@@ -331,7 +339,8 @@ def gather(
     ignored = max(0, len(defects) - SUSPECTS_MAX) + sum(each.ignored for each in found.values())
     beside = _beside(defects[:SUSPECTS_MAX], good)
     offsets = _union(all_of("contradicted"), all_of("missing"), beside, swaps, also)
-    points = _union(offsets, all_of("hole_first"), _between(buckets, width, start, limit))
+    hole_from = 0 if _has_certain(free) else start
+    points = _union(offsets, all_of("hole_first"), _between(buckets, width, hole_from, limit))
     if start:
         # When the log was past its start shows which appends without an offset cannot be below it.
         points = _union(points, np.array([start], dtype=np.int64))

@@ -231,16 +231,56 @@ def test_below_the_log_start_is_no_room_for_appends_where_others_were() -> None:
     """Op 5 succeeded and is nowhere. Offsets 1 and 2 have other records, and so has offset 0, or had it."""
     known = [append(1, 1, at=1), append(2, 2, at=1), append(5, None, at=1)]
 
-    def judged(*calls: Call) -> set[str]:
+    def judged(*calls: Call, forbidden: bool = False) -> set[str]:
         tables = run([*known, *calls, KEPT, LAST_READ])
         context = RunContext(acked_during_faults_min=0, log_start_offset=START)
         assert differences(tables, context, random.Random(1)) == []
-        return {one.id for one in judged_as_a_whole(tables, context).anomalies}
+        found = judged_as_a_whole(tables, context).anomalies
+        return {one.id for one in found if not forbidden or one.judgement is Judgement.FORBIDDEN}
 
+    nowhere = {"unplaced-append", "unseen"}
     assert judged() == set()
-    assert judged(append(0, 0, at=1)) == {"unseen"}
-    assert judged(append(0, 0, at=1, acks=1)) == set()
-    assert judged(append(0, 0, at=1, acks=1), read(10, 20, 0)) == {"unseen"}
+    assert judged(append(0, 0, at=1)) == nowhere
+    # What may be lost leaves room for it.
+    assert judged(append(0, 0, at=1, acks=1)) == {"unplaced-append"}
+    assert not judged(append(0, 0, at=1, acks=1), forbidden=True)
+    assert judged(append(0, 0, at=1, acks=1), read(10, 20, 0)) == nowhere
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sent_ns", "acked_ns", "fits"),
+    [
+        (0, 2, 4, 7, True),  # offset 1 is between those of the appends before it and after it
+        (1, 2, 4, 7, False),  # offset 0 is free, but the append at 1 was complete when it was sent
+        (1, 2, 3, 7, True),
+        (0, 1, 4, 7, False),  # offset 2 is free, but the append at 1 was sent when it was complete
+        (0, 1, 4, 8, True),
+    ],
+)
+def test_below_the_log_start_appends_without_an_offset_keep_the_order_of_time(
+    before: int, after: int, sent_ns: int, acked_ns: int, fits: bool
+) -> None:
+    """Op 5 has no offset; op 0 was appended in [2, 3], op 1 in [8, 9]. One offset below the start is free."""
+    somewhere = replace(append(5, None, at=sent_ns), res=acked_ns)
+    calls = [append(0, before, at=2), somewhere, append(1, after, at=8), KEPT, LAST_READ]
+    context = RunContext(acked_during_faults_min=0, log_start_offset=START)
+    tables = run(calls)
+    found = judged_as_a_whole(tables, context)
+    assert ("unplaced-append" in {one.id for one in found.anomalies}) == (not fits)
+    for seed in range(8):
+        assert differences(tables, context, random.Random(seed)) == []
+
+
+def test_a_hole_above_the_log_start_needs_an_append_that_fits_there() -> None:
+    """Op 5 was complete before the log had reached its start, so it is below it, and offset 4 is nobody's."""
+    somewhere = replace(append(5, None, at=4), res=7)
+    for sent_ns, found in ((8, {"skipped-offset", "unplaced-append"}), (7, {"skipped-offset"})):
+        last = replace(LAST_READ, records=((3, 3), (5, 6)), end=6)
+        calls = [somewhere, replace(KEPT, inv=sent_ns), append(6, 5, at=50), last]
+        context = RunContext(acked_during_faults_min=0, log_start_offset=START)
+        tables = run(calls)
+        assert {one.id for one in judged_as_a_whole(tables, context).anomalies} == found
+        assert differences(tables, context, random.Random(1)) == []
 
 
 @pytest.mark.parametrize(

@@ -159,12 +159,7 @@ def judge_accepts(
         level: "fresh": all orders that fit the clock; "order": likewise, but a log end may be stale;
             "integrity": any order, if all clients agree on one sequence.
     """
-    read = {value for call in calls for _, value in call.records}
-    live = [
-        _maybe_removed(_as_it_counts(call), read) if start else _as_it_counts(call)
-        for call in calls
-        if call.outcome != "fail"
-    ]
+    live = [_as_it_counts(call) for call in calls if call.outcome != "fail"]
     highest = max(
         [0]
         + [call.offset for call in live if call.offset is not None]
@@ -203,12 +198,6 @@ def _as_it_counts(call: Call) -> Call:
     """Returns an append that required no acknowledgement as what it is, one of unknown outcome."""
     is_silent = call.kind == "append" and call.acks == 0
     return replace(call, outcome="info", res=None, offset=None) if is_silent else call
-
-
-def _maybe_removed(call: Call, read: set[int]) -> Call:
-    """Returns an append whose place nobody knows as one of unknown outcome: it may be below the log start."""
-    is_nowhere = call.kind == "append" and call.offset is None and call.op not in read
-    return replace(call, outcome="info", res=None) if is_nowhere else call
 
 
 def precedes(y: Call, x: Call) -> bool:

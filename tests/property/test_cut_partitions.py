@@ -94,6 +94,78 @@ def test_small_random_histories(part: int) -> None:
         assert differences(tables, context, rng) == [], (number, calls)
 
 
+@pytest.mark.parametrize("part", parts(range(8), quick=1))
+def test_appends_without_an_offset_below_the_log_start(part: int) -> None:
+    found = 0
+    for number in range(part * 50, part * 50 + 50):
+        rng = random.Random(f"low/{number}")
+        start, calls = _beyond_its_start(rng)
+        tables = {
+            "operations": operations_table(calls),
+            "records_read": records_table(calls),
+            "end_offsets_seen": ends_table(calls),
+        }
+        context = RunContext(
+            acked_during_faults_min=0,
+            checkers=some_of(rng, "replicas", "measures"),
+            log_start_offset=start,
+            clock_error_ns=rng.choice((0, 0, 0, 5, 30)),
+        )
+        assert differences(tables, context, rng) == [], (number, calls)
+        anomalies = judged_as_a_whole(tables, context).anomalies
+        found += any(one.id.startswith("unplaced") for one in anomalies)
+    assert 5 < found < 35
+
+
+def _beyond_its_start(rng: random.Random) -> tuple[int, list[Call]]:
+    """Returns the start of a log in the end, and what clients saw of it: some appends below it have no offset.
+
+    Half of these were sent at another time than their neighbours, so that some have no place.
+    """
+    count, span = rng.randint(6, 40), rng.choice((3, 12, 30))
+    start = rng.randint(2, count - 1)
+    calls = []
+    for op in range(count):
+        moment = 100 + 10 * op
+        inv, res = moment - rng.randint(1, span), moment + rng.randint(1, span)
+        is_somewhere = op < start and rng.random() < 0.25
+        is_unknown = not is_somewhere and rng.random() < 0.05
+        if is_somewhere and rng.random() < 0.5:
+            later = 10 * rng.randint(-6, 6)
+            inv, res = max(1, inv + later), max(2, res + later)
+        if is_somewhere or is_unknown or op >= start or rng.random() < 0.95:
+            calls.append(
+                Call(
+                    op=op,
+                    kind="append",
+                    process=op,
+                    inv=inv,
+                    res=res,
+                    outcome="info" if is_unknown else "ok",
+                    offset=None if is_somewhere or is_unknown else op,
+                    acks=rng.choice((-1, -1, -1, 1)),
+                )
+            )
+    sent = {call.op for call in calls}
+    ended = 160 + 10 * count
+    for op in range(count, count + rng.choice((0, 0, 1, 3))):
+        at, end = 10 * rng.randint(10, ended // 10), rng.randint(0, 1)
+        end = min(count, max(0, (at - 100) // 10 + end))
+        calls.append(Call(op=op, kind="latest", process=op, inv=at - 1, res=at + 1, offset=end))
+    for op in range(count + 3, count + 3 + rng.choice((0, 1, 3))):
+        first = rng.randrange(count)
+        stop = min(count, first + rng.randint(1, 5))
+        # Retention had removed some of what is below the start.
+        there = (at for at in range(first, stop) if at >= start or rng.random() < 0.8)
+        records = tuple((at, at) for at in there if at in sent)
+        at = 135 + 10 * stop
+        base = Call(op=op, kind="poll", process=op, inv=at, res=at + 3, position=first)
+        calls.append(replace(base, records=records))
+    last = Call(op=count + 9, kind="poll", process=99, inv=ended + 500, res=ended + 501, final=True)
+    shown = tuple((at, at) for at in range(start, count))
+    return start, [*calls, replace(last, position=start, records=shown, end=count)]
+
+
 SHAPES: tuple[dict[str, Any], ...] = (
     {"operations": 120, "final_read_records": 7},
     {"operations": 300, "final_read_records": 30, "unknown_share": 0.1, "clients": 3},

@@ -125,8 +125,8 @@ def _of_every_copy(history: PartitionHistory, facts: Facts, **_: bool) -> list[N
     return not_after(history, facts)
 
 
-def _nothing_removed(history: PartitionHistory) -> PartitionHistory:
-    return history
+def _nothing_below(*_: Any) -> None:
+    return None
 
 
 def _all_with_acks_all(calls: list[Call], **rows: Any) -> dict[str, pa.Table]:
@@ -137,7 +137,7 @@ MUTANTS: dict[str, tuple[Any, str, Callable[..., Any], int]] = {
     "elections excuse nothing": (Excuses, "fates", _always(UNEXCUSED), 0),
     "elections excuse everything": (Excuses, "fates", _always(EXCUSED), 0),
     "an acknowledgement holds for every copy": (real_time, "not_after", _of_every_copy, 30),
-    "retention removes nothing": (free_appends, "with_removable", _nothing_removed, 300),
+    "retention removes nothing": (free_appends, "_below", _nothing_below, 300),
     "acks=1 promises as much as acks=all": (declared_simulation, "run", _all_with_acks_all, 20),
 }
 """What is replaced by what, and the first run to try."""

@@ -99,6 +99,7 @@ def found(
     bounds: Bounds = NOTHING_KNOWN,
     rules: Rules | None = None,
     repeated: Any = NONE,
+    low: int | None = None,
     first: int = 0,
     stop: int = 0,
     quota: tuple[int, int] = (99, 99),
@@ -109,6 +110,7 @@ def found(
         bounds,
         rules or Rules(),
         repeated,
+        low=first if low is None else low,
         first=first,
         stop=stop,
         quota=quota,
@@ -273,6 +275,19 @@ def test_a_bucket_without_holes_names_none() -> None:
     assert found(records, stop=2).hole_first.tolist() == []
 
 
+@pytest.mark.parametrize(
+    ("status", "holes"), [(INFO, [12]), (OK_SOMEWHERE, [0, 3, 12]), (FAIL, [12])]
+)
+def test_an_append_without_an_offset_may_be_where_nothing_has_to_be(
+    status: int, holes: list[int]
+) -> None:
+    """Offset 2 and 11 have records, and the log starts at 11."""
+    records = part(read=((2, 2, FINAL, 0), (11, 3, FINAL, 0)))
+    mine = free({"op": 7, "status": status})
+    bucket = found(records, appends=mine, low=0, first=11, stop=14)
+    assert bucket.hole_first.tolist() == holes
+
+
 def test_strays_are_the_values_at_suspicious_offsets() -> None:
     records = part(read=((2, 8, FINAL, 0), (3, 9, FINAL, 0)))
     bucket = found(records)
@@ -378,6 +393,16 @@ def test_ranges_of_buckets_without_any_part_have_a_point(
     """So has the start of a log that does not start at 0."""
     whole = plan(at=at, width=10, rules=Rules(log_start_offset=start))
     assert whole.points.tolist() == [*points, FAR]
+
+
+def test_a_range_of_buckets_below_the_log_start_has_a_point_if_an_append_may_be_there() -> None:
+    rules = Rules(log_start_offset=30)
+    for status, points in ((INFO, [30]), (OK_SOMEWHERE, [10, 30])):
+        results = {bucket: result() for bucket in (0, 3)}
+        found_in = {bucket: bucket_of() for bucket in (0, 3)}
+        mine = free({"op": 7, "status": status})
+        whole = gather([report(limit=40)], results, found_in, mine, NONE, rules, width=10)
+        assert whole.points.tolist() == [*points, FAR]
 
 
 def test_a_range_between_two_buckets_has_a_point() -> None:
