@@ -32,10 +32,10 @@ def promises_of(experiment: Experiment) -> Promises:
 
 
 def checkers_of(experiment: Experiment) -> tuple[str, ...]:
-    """Returns the checkers of the workload, and those that its settings need."""
+    """Returns the checkers of the workload, and those that its settings need, each of them once."""
     settings = experiment.workload
     more = settings.checkers if isinstance(settings, HasCheckers) else ()
-    return (*experiment.workload_type.checkers, *more)
+    return tuple(dict.fromkeys((*experiment.workload_type.checkers, *more)))
 
 
 def promised_context(experiment: Experiment, schedule: Sequence[Fault] | None = None) -> RunContext:

@@ -25,6 +25,9 @@ PROBLEMS_KEPT_MAX = 20
 """Problems that are kept as sentences; their number is exact."""
 TIME_NS_MAX = 2**62
 """Times beyond it are no nanoseconds of a clock; wall clocks are at 2^61 today."""
+OFFSET_MAX = 2**62
+"""Offsets beyond it cannot be; the kernels reserve them."""
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 SHOWN_MAX = 60
 
 
@@ -118,6 +121,11 @@ def name_of(value: Any) -> str | None:
 def is_integer(value: Any) -> bool:
     """Returns whether a value is an integer; true and false are not."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_int64(value: Any) -> bool:
+    """Returns whether a value is an integer that fits into 64 bits, as every number of a response does."""
+    return is_integer(value) and INT64_MIN <= value <= INT64_MAX
 
 
 def states_no_value(one: RecordedOperation) -> bool:

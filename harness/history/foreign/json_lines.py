@@ -17,11 +17,15 @@ from msgspec import Meta
 
 from harness.errors import HistoryError
 from harness.history.foreign.edn import NESTING_MAX, read_one
-from harness.history.foreign.events import TIME_NS_MAX, Event, RecordedOperation
+from harness.history.foreign.events import (
+    INT64_MAX,
+    INT64_MIN,
+    OFFSET_MAX,
+    TIME_NS_MAX,
+    Event,
+    RecordedOperation,
+)
 from harness.history.foreign.log_tables import Call, LogTables
-
-OFFSET_MAX = 2**62
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 Time = Annotated[
     int,

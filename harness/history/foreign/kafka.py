@@ -35,10 +35,11 @@ from harness.history.foreign.edn_values import to_edn
 from harness.history.foreign.events import (
     FAIL,
     INFO,
+    OFFSET_MAX,
     OK,
     Problems,
     RecordedOperation,
-    is_integer,
+    is_int64,
     name_of,
     shown,
 )
@@ -48,9 +49,6 @@ DATA_FUNCTIONS = frozenset({"send", "poll", "txn"})
 CONSUMER_FUNCTIONS = frozenset({"assign", "subscribe"})
 SILENT_FUNCTIONS = frozenset({"crash", "debug-topic-partitions"})
 FUNCTIONS = DATA_FUNCTIONS | CONSUMER_FUNCTIONS | SILENT_FUNCTIONS
-
-OFFSET_MAX = 2**62
-"""Offsets beyond it cannot be; the kernels reserve them."""
 
 
 @dataclass(slots=True)
@@ -398,9 +396,7 @@ def _names(keys: Iterable[Any]) -> set[str]:
 def _records(value: Any) -> list[tuple[int, str]] | None:
     if not isinstance(value, tuple | list):
         return None
-    if not all(_is_pair(item) and is_integer(item[0]) for item in value):
-        return None
-    if not all(-(2**63) <= item[0] < 2**63 for item in value):
+    if not all(_is_pair(item) and is_int64(item[0]) for item in value):
         return None
     return [(item[0], to_edn(item[1])) for item in value]
 
@@ -411,4 +407,4 @@ def _is_pair(value: Any) -> bool:
 
 def _is_offset(value: Any) -> bool:
     """Returns whether a response may have had it, also one that cannot be; -1 states that none is known."""
-    return is_integer(value) and value != -1 and -(2**63) <= value < 2**63
+    return is_int64(value) and value != -1
