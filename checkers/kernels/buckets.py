@@ -90,8 +90,8 @@ class LogVerdict:
         integrity_holds: C1 to C5, and no poll returned an offset twice or below its position.
         order, fresh: The real-time check of both levels: slack and operations of the worst contradiction.
         order_holds, fresh_holds: Their result, allowing for the error of the clocks.
-        free_appends_fit: Whether every hole can be filled and every append has a place. Places below the log start do
-            not count, so that this may be false of a lawful history. No read showed such an append, so that
+        free_appends_fit: Whether every hole can be filled and every append has a place. Places below the log start
+            do not count, so this may be false of a lawful history. No read showed such an append, so
             `judge_cut_partition` does not take its partition for clean in any case.
         hole_count: How many offsets have no known record.
         revealed_count: How many appends of unknown outcome a read revealed.

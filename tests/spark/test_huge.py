@@ -132,7 +132,7 @@ def test_buckets_of_any_width_and_the_kernel_agree_on_random_histories(seed: int
             verdict = in_buckets(tables, width, cuts, options)
             says, fits = _says(report), verdict.free_appends_fit
             if not all(says[:3]) and report.facts.append_weak.any():
-                # Holes where records of acks=1 may be lost are of interest only if a partition is judged as a whole.
+                # Holes where records of acks=1 may be lost matter only if a partition is judged as a whole.
                 says = (*says[:3], fits, *says[4:])
             elif _may_be_below_the_start(report):
                 # Such a partition has an append that no read showed, so its suspects are judged anyway.
