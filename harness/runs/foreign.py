@@ -134,9 +134,9 @@ def _judge_log(log: LogHistory, declared: Declaration) -> Verdict:
     unread = _acked_and_unread(log.tables)
     if not unread:
         return verdict
-    reason = (
-        f"{unread} appends were acknowledged without an offset and never read; they may be lost"
-    )
+    which, they = ("1 append was", "it") if unread == 1 else (f"{unread} appends were", "they")
+    place = "below the log start, or lost" if context.log_start_offset else "lost"
+    reason = f"{which} acknowledged without an offset and never read; {they} may be {place}"
     return at_best_unknown(verdict, [reason])
 
 

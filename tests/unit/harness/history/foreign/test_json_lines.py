@@ -173,6 +173,31 @@ def test_a_gap_is_allowed_only_in_a_log_that_is_declared_sparse(read, declared, 
     assert str(judge_foreign(history).verdict.validity) == validity
 
 
+@pytest.mark.parametrize(
+    ("more", "start", "sentence"),
+    [
+        (1, 0, "1 append was acknowledged without an offset and never read; it may be lost"),
+        (2, 0, "2 appends were acknowledged without an offset and never read; they may be lost"),
+        (
+            1,
+            3,
+            "1 append was acknowledged without an offset and never read; it may be below the log"
+            " start, or lost",
+        ),
+    ],
+)
+def test_an_append_that_nobody_shows_may_be_lost(read, more, start, sentence):
+    """Where no log end was observed, or the log does not start at 0."""
+    nowhere = [append(f"n{number}", 10 + number) for number in range(more)]
+    known = append("a", 20 if start else 0, offset=start)
+    final = poll([[start, "a"]], 30, position=start, final=True)
+    verdict = judge_foreign(
+        read({**HEADER, "log_start_offset": start}, *nowhere, known, final)
+    ).verdict
+    assert verdict.validity == "unknown"
+    assert sentence in verdict.reasons
+
+
 def test_acks_are_a_number_or_all(read):
     for acks, number in (("all", -1), (-1, -1), (0, 0), (1, 1)):
         history = read({**HEADER, "acks": 1}, append("a", 0, acks=acks))
