@@ -277,6 +277,88 @@ def test_a_sparse_log_without_such_appends_has_no_holes() -> None:
         assert report.holes.count == holes
 
 
+# --- logs that do not start at 0 ---
+
+BELOW = Holes(
+    first=np.array([0]),
+    length=np.array([5]),
+    order_absent_ns=np.array([-FAR]),
+    latest_absent_ns=np.array([-FAR]),
+    earliest_present_ns=np.array([FAR]),
+)
+"""Offsets 0 to 4, where an append may be at any time."""
+NOWHERE = Tail(order_absent_ns=FAR, latest_absent_ns=FAR)
+"""Nothing is left for appends that were acknowledged."""
+
+
+def placed(
+    calls: list[Call], holes: Holes, *, below: Holes = BELOW, sparse: bool = False
+) -> list[tuple[str, int, int, int, int]]:
+    """Returns what does not fit: identifier, operation, both offsets and the gap."""
+    history = read_history(operations_table(calls), records_table([]), ends_table([]))
+    free = np.arange(len(calls))
+    findings = fit_free_appends(history, free, holes, tail=NOWHERE, below=below, sparse=sparse)
+    return [
+        (f.id, int(f.first[0]), int(f.offset[0]), int(f.other[0]), int(f.gap_ns[0]))
+        for f in findings
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sent_ns", "acked_ns", "expected"),
+    [
+        (1, 9, ["unplaced-append"]),
+        (1, 10, ["unplaced-below-end"]),
+        (1, 19, ["unplaced-below-end"]),
+        (1, 20, []),
+        (30, 40, []),
+        (31, 40, ["hole-before-append"]),
+    ],
+)
+def test_a_hole_above_the_start_is_filled_in_its_time(
+    sent_ns: int, acked_ns: int, expected: list[str]
+) -> None:
+    """Offset 7 did not exist at 10, was not below the log end at 20, and existed at 30; one append may be there."""
+    calls = [certain(3, at=sent_ns, until=acked_ns)]
+    hole = ranges([7], [1])
+    assert [one[0] for one in placed(calls, hole)] == expected
+    # The log of a producer that sends again may have nothing there, and below its start there is room.
+    assert placed(calls, hole, sparse=True) == []
+    found = placed(calls, hole)
+    if expected and expected != ["hole-before-append"]:
+        assert found[0][1:3] == (3, 7)
+
+
+def test_the_hole_that_lacks_an_append_is_counted() -> None:
+    """Offsets 7 and 9 existed at 30 and 31. Two appends were sent in time for the first one, and none for the other."""
+    holes = ranges([7, 9], [1, 1])
+    calls = [certain(3, at=1, until=40), certain(4, at=32, until=40)]
+    assert placed(calls, holes) == [("hole-before-append", -1, 7, 2, 1)]
+    assert placed([calls[0], certain(4, at=31, until=40)], holes) == []
+    assert placed(calls[:1], holes) == [("unfilled-hole", -1, 7, 2, 1)]
+
+
+def test_what_contradicts_the_order_is_named_before_what_contradicts_a_log_end() -> None:
+    """Offset 7 is the only place: a log end excludes it for both appends, and only one of them can be there anyway."""
+    calls = [certain(3, at=1, until=12), certain(4, at=1, until=15)]
+    found = placed(calls, ranges([7], [1]), below=Holes.none())
+    assert [one[:2] for one in found] == [("unplaced-append", 4)]
+    later = [certain(3, at=1, until=12), certain(4, at=1, until=2 * FAR)]
+    found = placed(later, ranges([7], [1]), below=Holes.none())
+    assert [one[:2] for one in found] == [("unplaced-below-end", 3)]
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_the_offset_at_which_a_log_starts_is_no_place_below_it(start: int) -> None:
+    """Two appends were complete when the one at offset 2 was sent, and only offset 1 is free."""
+    calls = [append(0, 0, at=1), certain(3, at=2, until=4), certain(4, at=2, until=5)]
+    calls.append(append(2, 2, at=8))
+    tables = operations_table(calls), records_table(calls), ends_table(calls)
+    report = check_tables(*tables, Options(log_start_offset=start))
+    assert [f.id for f in report.findings] == ["unplaced-append"]
+    assert report.holes.count == 1
+
+
 # --- what is assumed if it is not said ---
 
 
