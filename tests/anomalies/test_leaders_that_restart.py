@@ -816,11 +816,22 @@ def test_a_fault_that_may_have_hit_any_broker_hits_no_partition_without_a_leader
     assert judgements(verdict, "lost-acked-write") == {FORBIDDEN: 1}
 
 
-@pytest.mark.parametrize("leads_on", [False, True])
-def test_elections_that_are_not_recorded_may_follow_the_restart_of_a_leader(leads_on: bool) -> None:
-    """Broker 2, elected at 10, leads on at 31 with op 1, but with less. States are missing up to epoch 4.
+@pytest.mark.parametrize(
+    ("state_at", "leads_on_at", "judgement"),
+    [
+        (10, None, UNDECIDED),
+        (10, 31, UNDECIDED),
+        (31, 31, UNDECIDED),
+        (10, 89, UNDECIDED),
+        (10, 90, FORBIDDEN),  # the next state is of that moment
+    ],
+)
+def test_elections_that_are_not_recorded_may_follow_the_restart_of_a_leader(
+    state_at: int, leads_on_at: int | None, judgement: Judgement
+) -> None:
+    """Broker 2 leads on with op 1, but with less than before. The states of epochs 2 and 3 are missing.
 
-    Broker 3, which leads without op 1 at 80, may have been elected lawfully.
+    Broker 3, which leads without op 1 in epoch 3, may have been elected lawfully after that.
     """
     logs = [
         leads(1, 1, 0, hw=0, epoch=0, cause="role"),
@@ -830,19 +841,19 @@ def test_elections_that_are_not_recorded_may_follow_the_restart_of_a_leader(lead
         leads(12, 2, 2, hw=2, epoch=1, cause="role"),
         leads(15, 2, 4, hw=2, epoch=1, cause="observed"),
     ]
-    if leads_on:
+    if leads_on_at is not None:
         logs += [
             replica(20, 2, 4, hw=2, epoch=1, role="offline", cause="down"),
             replica(26, 2, 3, hw=2, epoch=1, cause="load"),
-            leads(31, 2, 3, hw=2, epoch=1, cause="role"),
+            leads(leads_on_at, 2, 3, hw=2, epoch=1, cause="role"),
         ]
     logs += [
-        leads(40, 2, 3 if leads_on else 4, hw=2, epoch=1, cause="observed"),
-        leads(80, 3, 1, hw=1, epoch=3, cause="observed"),
+        leads((leads_on_at or 40) + 1, 2, 3 if leads_on_at else 4, hw=2, epoch=1, cause="observed"),
+        leads(95, 3, 1, hw=1, epoch=3, cause="observed"),
     ]
     states = [
         state(0, 1, [1, 2], epoch=0),
-        state(10, 2, [1, 2], epoch=1),
+        state(state_at, 2, [1, 2], epoch=1),
         state(90, -1, [3], epoch=4),
     ]
     calls = [
@@ -852,7 +863,7 @@ def test_elections_that_are_not_recorded_may_follow_the_restart_of_a_leader(lead
     ]
     context = RunContext(elr_on=False, unclean_election_enabled=True)
     verdict = judge_run(run(calls, states=states, replicas=logs), context)
-    assert judgements(verdict, "lost-acked-write") == {UNDECIDED: 1}
+    assert judgements(verdict, "lost-acked-write") == {judgement: 1}
 
 
 @pytest.mark.parametrize("broker", [0, 1])
