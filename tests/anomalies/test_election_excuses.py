@@ -408,6 +408,23 @@ def test_an_election_that_may_have_been_before_the_last_operation_leaves_a_loss_
     assert judgements(verdict, "lost-acked-write") == {UNDECIDED: 1}
 
 
+@pytest.mark.parametrize(
+    ("last_state_at", "next_epoch", "judgement"),
+    [(906, 5, UNDECIDED), (907, 5, FORBIDDEN), (906, 2, FORBIDDEN)],
+)
+def test_states_that_are_missing_after_the_last_operation_leave_no_loss_undecided(
+    last_state_at: int, next_epoch: int, judgement: Judgement
+) -> None:
+    """The final reads end at 906. Both epochs show whether states are missing after the second one."""
+    states = [
+        state(0, 1, [1, 2], epoch=0, partition_epoch=0),
+        state(last_state_at, 1, [1], epoch=0, partition_epoch=1),
+        state(950, 2, [2], epoch=next_epoch - 1, partition_epoch=next_epoch),
+    ]
+    verdict = judged([*FIRST_TWO, *final_read(10, 0)], states)
+    assert judgements(verdict, "lost-acked-write") == {judgement: 1}
+
+
 @pytest.mark.parametrize(("elected_at", "judgement"), [(21, EXCUSED), (22, FORBIDDEN)])
 def test_an_election_after_a_read_does_not_excuse_what_it_skipped_in_a_sparse_log(
     elected_at: int, judgement: Judgement

@@ -79,6 +79,19 @@ def test_a_corrupt_record_and_one_of_another_partition_are_told_apart() -> None:
     assert only(findings, "misplaced-record").offset.tolist() == [1]
 
 
+def test_beside_a_record_that_cannot_be_read_the_others_are_what_they_say() -> None:
+    calls = [append(7, 0, at=1), append(8, 1, at=3), read(5, 9, 7, 8, 3)]
+    facts, findings = derive_facts(history(calls, statuses={2: "corrupt"}))
+    assert [each.id for each in findings] == ["corrupt-record"]
+    assert facts.append_read.tolist() == [True, True]
+
+
+def test_without_an_offset_there_is_no_place() -> None:
+    calls = [replace(append(1, None, at=1, outcome="fail")), replace(read(5, 9), position=3)]
+    facts, findings = derive_facts(history(calls))
+    assert (facts.places.count, findings) == (0, [])
+
+
 @pytest.mark.parametrize("log_start", [0, 2, 3])
 def test_a_record_that_cannot_be_read_is_a_record(log_start: int) -> None:
     """Records 0 and 2 cannot be read, op 4 is at offset 4, and nothing is known of the others."""
