@@ -318,7 +318,7 @@ def placed(
 def test_a_hole_above_the_start_is_filled_in_its_time(
     sent_ns: int, acked_ns: int, expected: list[str]
 ) -> None:
-    """Offset 7 did not exist at 10, was not below the log end at 20, and existed at 30; one append may be there."""
+    """Offset 7 did not exist at 10, was not below the log end at 20, and existed at 30."""
     calls = [certain(3, at=sent_ns, until=acked_ns)]
     hole = ranges([7], [1])
     assert [one[0] for one in placed(calls, hole)] == expected
@@ -330,7 +330,7 @@ def test_a_hole_above_the_start_is_filled_in_its_time(
 
 
 def test_the_hole_that_lacks_an_append_is_counted() -> None:
-    """Offsets 7 and 9 existed at 30 and 31. Two appends were sent in time for the first one, and none for the other."""
+    """Offsets 7 and 9 existed at 30 and 31. One of two appends was sent in time."""
     holes = ranges([7, 9], [1, 1])
     calls = [certain(3, at=1, until=40), certain(4, at=32, until=40)]
     assert placed(calls, holes) == [("hole-before-append", -1, 7, 2, 1)]
@@ -339,7 +339,7 @@ def test_the_hole_that_lacks_an_append_is_counted() -> None:
 
 
 def test_what_contradicts_the_order_is_named_before_what_contradicts_a_log_end() -> None:
-    """Offset 7 is the only place: a log end excludes it for both appends, and only one of them can be there anyway."""
+    """Offset 7 is the only place. A log end excludes it for both appends, and one of them has none anyway."""
     calls = [certain(3, at=1, until=12), certain(4, at=1, until=15)]
     found = placed(calls, ranges([7], [1]), below=Holes.none())
     assert [one[:2] for one in found] == [("unplaced-append", 4)]
