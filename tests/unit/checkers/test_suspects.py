@@ -397,9 +397,14 @@ def test_ranges_of_buckets_without_any_part_have_a_point(
 
 def test_a_range_of_buckets_below_the_log_start_has_a_point_if_an_append_may_be_there() -> None:
     rules = Rules(log_start_offset=30)
-    for status, points in ((INFO, [30]), (OK_SOMEWHERE, [10, 30])):
-        results = {bucket: result() for bucket in (0, 3)}
-        found_in = {bucket: bucket_of() for bucket in (0, 3)}
+    for buckets, status, points in (
+        ((0, 3), INFO, [30]),
+        ((0, 3), OK_SOMEWHERE, [10, 30]),
+        ((2, 3), INFO, [30]),
+        ((2, 3), OK_SOMEWHERE, [0, 30]),
+    ):
+        results = {bucket: result() for bucket in buckets}
+        found_in = {bucket: bucket_of() for bucket in buckets}
         mine = free({"op": 7, "status": status})
         whole = gather([report(limit=40)], results, found_in, mine, NONE, rules, width=10)
         assert whole.points.tolist() == [*points, FAR]
