@@ -8,15 +8,20 @@ import pytest
 from checkers.kernels.acks_one import holding
 from checkers.kernels.findings import finding
 from checkers.kernels.free_appends import RealTimeHolds
-from checkers.kernels.linearizability import check_tables
+from checkers.kernels.linearizability import Options, check_tables
 from tests.anomalies.runs import append, read
 from tests.property.brute_force import Call, ends_table, operations_table, records_table
 
 
-def found(*calls: Call) -> dict[str, list[bool]]:
+def found(*calls: Call, log_start_offset: int = 0) -> dict[str, list[bool]]:
     """Returns the findings of a history, and which of their instances rest on acks=1."""
     history = list(calls)
-    report = check_tables(operations_table(history), records_table(history), ends_table(history))
+    report = check_tables(
+        operations_table(history),
+        records_table(history),
+        ends_table(history),
+        Options(log_start_offset=log_start_offset),
+    )
     return {each.id: each.weak.tolist() for each in report.findings}
 
 
@@ -53,6 +58,13 @@ def test_a_weak_append_fills_no_other_hole_than_the_one_at_its_own_offset() -> N
     assert found(weak, unknown(2, at=5), *ends) == {}
     # If it is lost, op 1 may be at offset 0 and op 2 at offset 1, which two appends of unknown outcome may be too.
     assert found(unknown(1, at=1), unknown(2, at=10), *ends) == {}
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_weak_append_fills_the_offset_at_which_the_log_starts(start: int) -> None:
+    """Op 2 has offset 1. Two other appends have the same offset, so that what rests on acks=1 is told apart."""
+    calls = [append(1, 0, at=1), append(2, 1, at=3, acks=1), append(3, 2, at=5)]
+    assert set(found(*calls, append(4, 2, at=5), log_start_offset=start)) == {"two-acks-one-offset"}
 
 
 def test_an_append_without_a_place_hides_no_hole() -> None:

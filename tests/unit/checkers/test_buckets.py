@@ -211,6 +211,15 @@ def test_an_offset_that_a_log_end_names_may_be_a_hole() -> None:
     assert holes.earliest_present_ns.tolist() == [11]
 
 
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_log_end_shows_that_the_first_offset_existed(start: int) -> None:
+    """A log end of 2 was received at 6 ns; offset 2 was acknowledged at 51 ns. Offset 1 has no record."""
+    calls = [append(0, 0, at=1), log_end(1, 2, at=5), append(2, 2, at=50), unknown(3, at=2)]
+    holes = Cut(calls, start=start).only().holes
+    assert holes.first.tolist() == [1]
+    assert holes.earliest_present_ns.tolist() == [6]
+
+
 def test_of_what_slices_know_of_an_offset_the_strongest_counts() -> None:
     """Two log ends of 1, at 5 and 20 ns, and an append of unknown outcome that was read at offset 0."""
     calls = [log_end(0, 1, at=5), unknown(1, at=2), log_end(2, 1, at=20), read(3, 30, 1)]

@@ -87,3 +87,37 @@ def test_members_of_both_isolation_levels_prove_no_commit_by_what_they_read() ->
     report = check_log_transactions(transactions_of(history), promise=KAFKA_READ_COMMITTED)
     assert "input-processed-twice" in {one.id for one in report.findings}
     assert not check_inputs(transactions_of(history))
+
+
+def test_clocks_are_exact_unless_it_is_said() -> None:
+    """Transaction 2 ended at 3, when the closing read began, which does not show its output."""
+    consumed = ((("a", 0, 1),), (("a", 1, 2),))
+    history = transactions_of(
+        [
+            Transaction(id=1, invoked_ns=0, completed_ns=1, ops=(Append("a", 1), Append("a", 2))),
+            Transaction(
+                id=2,
+                invoked_ns=2,
+                completed_ns=3,
+                outcome="unknown",
+                group=5,
+                ops=(Poll(consumed[0]), Append("b", 9), CommitOffset("a", 1)),
+            ),
+            Transaction(
+                id=3,
+                invoked_ns=2,
+                completed_ns=5,
+                group=5,
+                ops=(Poll(consumed[1]), CommitOffset("a", 2)),
+            ),
+            Transaction(
+                id=4,
+                invoked_ns=3,
+                completed_ns=10,
+                is_final=True,
+                ops=(Poll((*consumed[0], *consumed[1])),),
+            ),
+        ]
+    )
+    assert [one.id for one in check_inputs(history)] == ["input-skipped"]
+    assert not check_inputs(history, clock_error_ns=1)

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from checkers.kernels.queries.checker import OFFSET_QUERIES, is_judged
+from checkers.kernels.queries.validation import check_offset_queries
+from checkers.kernels.validation import check_partition, partition_names
 from harness.contracts.run_context import RunContext
 from harness.contracts.verdict import Judgement, Validity
 from harness.errors import HistoryError
-from tests.anomalies.runs import run
+from tests.anomalies.runs import append, read, run
 from tests.anomalies.test_offset_queries import CONTEXT, EPOCH, TIMESTAMP, found, query, verdict_of
 
 
@@ -73,3 +75,17 @@ def test_a_process_with_another_clock_may_ask_before_that_of_the_poll_shows_its_
     for refused in ({"invoked_ns": 15}, {"invoked_ns": 20, "process": 99}):
         with pytest.raises(HistoryError, match="no poll with op_index 2 had returned the record"):
             verdict_of(query(EPOCH) | refused, context=skewed)
+
+
+def test_clocks_are_exact_unless_it_is_said() -> None:
+    """The poll of process 99 returned at 21, and another process asked at 20."""
+    calls = [append(0, 0, at=1), append(1, 1, at=3), read(2, 20, 0, 1)]
+    tables = run(calls, offset_queries=[query(EPOCH, invoked_ns=20)])
+    checks = (
+        lambda **more: check_partition(tables, partition_names("t", 0), **more),
+        lambda **more: check_offset_queries(tables, "offset_queries", **more),
+    )
+    for check in checks:
+        check(clock_error_ns=1)
+        with pytest.raises(HistoryError, match="no poll with op_index 2 had returned the record"):
+            check()
