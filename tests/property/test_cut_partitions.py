@@ -46,6 +46,14 @@ def some_of(rng: random.Random, *names: str) -> tuple[str, ...]:
     )
 
 
+def _tables_of(calls: list[Call]) -> Tables:
+    return {
+        "operations": operations_table(calls),
+        "records_read": records_table(calls),
+        "end_offsets_seen": ends_table(calls),
+    }
+
+
 def with_final_reads(rng: random.Random, calls: list[Call]) -> list[Call]:
     """Returns a history that ends with two final reads, which may miss a record."""
     known: dict[int, int] = {}
@@ -80,11 +88,7 @@ def test_small_random_histories(part: int) -> None:
             calls = [replace(call, process=call.op % processes) for call in calls]
         if rng.random() < 0.5:
             calls = [replace(call, acks=rng.choice((1, -1))) for call in calls]
-        tables = {
-            "operations": operations_table(calls),
-            "records_read": records_table(calls),
-            "end_offsets_seen": ends_table(calls),
-        }
+        tables = _tables_of(calls)
         context = RunContext(
             acked_during_faults_min=0,
             checkers=some_of(rng, "replicas", "measures"),
@@ -100,11 +104,7 @@ def test_appends_without_an_offset_below_the_log_start(part: int) -> None:
     for number in range(part * 50, part * 50 + 50):
         rng = random.Random(f"low/{number}")
         start, calls = _beyond_its_start(rng)
-        tables = {
-            "operations": operations_table(calls),
-            "records_read": records_table(calls),
-            "end_offsets_seen": ends_table(calls),
-        }
+        tables = _tables_of(calls)
         context = RunContext(
             acked_during_faults_min=0,
             checkers=some_of(rng, "replicas", "measures"),
