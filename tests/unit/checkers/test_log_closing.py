@@ -14,7 +14,6 @@ from checkers.kernels.transactions.columns import (
 from checkers.kernels.transactions.isolation import KAFKA_READ_COMMITTED
 from checkers.kernels.transactions.log_closing import NO_CLOSING_READS
 
-
 CONSUMED = ((("a", 0, 1),), (("a", 1, 2),))
 
 
