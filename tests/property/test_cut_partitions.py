@@ -22,13 +22,7 @@ from harness.runs.judge import stored_context
 from tests.anomalies.example_histories import Example
 from tests.anomalies.runs import append, final_read, read, run, state
 from tests.parts import parts
-from tests.property.brute_force import (
-    Call,
-    ends_table,
-    operations_table,
-    random_history,
-    records_table,
-)
+from tests.property.brute_force import Call, random_history
 from tests.property.cutting import differences, judged_as_a_whole, judged_in_pieces
 from tests.property.damaged_histories import damaged, with_elections, with_faults
 from tests.property.election_runs import random_run
@@ -44,14 +38,6 @@ def some_of(rng: random.Random, *names: str) -> tuple[str, ...]:
     return tuple(
         name for name in (*LOG_CHECKERS, *names) if name in LOG_CHECKERS or rng.random() < 0.5
     )
-
-
-def _tables_of(calls: list[Call]) -> Tables:
-    return {
-        "operations": operations_table(calls),
-        "records_read": records_table(calls),
-        "end_offsets_seen": ends_table(calls),
-    }
 
 
 def with_final_reads(rng: random.Random, calls: list[Call]) -> list[Call]:
@@ -88,7 +74,7 @@ def test_small_random_histories(part: int) -> None:
             calls = [replace(call, process=call.op % processes) for call in calls]
         if rng.random() < 0.5:
             calls = [replace(call, acks=rng.choice((1, -1))) for call in calls]
-        tables = _tables_of(calls)
+        tables = run(calls)
         context = RunContext(
             acked_during_faults_min=0,
             checkers=some_of(rng, "replicas", "measures"),
@@ -104,7 +90,7 @@ def test_appends_without_an_offset_below_the_log_start(part: int) -> None:
     for number in range(part * 50, part * 50 + 50):
         rng = random.Random(f"low/{number}")
         start, calls = _beyond_its_start(rng)
-        tables = _tables_of(calls)
+        tables = run(calls)
         context = RunContext(
             acked_during_faults_min=0,
             checkers=some_of(rng, "replicas", "measures"),

@@ -35,7 +35,7 @@ from harness.runs.simulated import simulate
 from tests.anomalies.recorded_transactions import valid_run
 from tests.anomalies.runs import append, final_read, offset_query, read
 from tests.anomalies.runs import run as run_of
-from tests.property.brute_force import Call, ends_table, operations_table, records_table
+from tests.property.brute_force import Call
 from tests.spark.stored_runs import with_column
 
 QUERY_PLANTS = {"lookup-skips-record", "epoch-ends-early"}
@@ -359,22 +359,12 @@ def test_nothing_is_planted_into_an_invalid_run() -> None:
         Call(op=0, kind="append", process=0, inv=1, res=5, offset=0),
         Call(op=1, kind="append", process=1, inv=2, res=6, offset=0),
     ]
-    tables = {
-        "operations": operations_table(calls),
-        "records_read": records_table(calls),
-        "end_offsets_seen": ends_table(calls),
-    }
     with pytest.raises(UsageError, match="name another run"):
-        list(self_test(tables, RunContext(checkers=("linearizability", "lost-acked"))))
+        list(self_test(run_of(calls), RunContext(checkers=("linearizability", "lost-acked"))))
 
 
 def _nonmonotonic(calls: list[Call], context: RunContext) -> PlantResult:
-    tables = {
-        "operations": operations_table(calls),
-        "records_read": records_table(calls),
-        "end_offsets_seen": ends_table(calls),
-    }
-    results = self_test(tables, context)
+    results = self_test(run_of(calls), context)
     return next(one for one in results if one.anomaly == "nonmonotonic-send")
 
 
