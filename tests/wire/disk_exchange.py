@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from kafka_tools import LIMIT_S, Tools
+from wire_helpers import eventually
 
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 
@@ -89,16 +90,25 @@ def tools_for(cluster: LocalCluster) -> Tools:
 
 def fill(tools: Tools, replicas: int) -> None:
     """Creates a topic with a configuration; writes compressed and plain batches, transactions, and offsets."""
-    tools.run(
-        *("topics", "--create", "--topic", TOPIC, "--partitions", "2"),
-        *("--replication-factor", str(replicas), "--config", "segment.bytes=1048576"),
-        *("--config", "retention.ms=86400000", "--config", "flush.messages=1000"),
-    )
+    # A busy machine can delay the heartbeats of all brokers so long that they are fenced for a moment.
+    eventually(lambda: create_topic(tools, replicas), what="the topic is created")
     produce(tools, RECORDS, "compression.type=gzip", "enable.idempotence=true")
     write_transactions(tools.bootstrap)
     produce(tools, RECORDS, "compression.type=none", "enable.idempotence=true")
     consumed = ["--group", GROUP, "--from-beginning", "--max-messages", "1000"]
     tools.run("console-consumer", "--topic", TOPIC, *consumed)
+
+
+def create_topic(tools: Tools, replicas: int) -> bool:
+    """Tries to create the topic, with a configuration; says whether it exists now."""
+    shown = tools.run(
+        *("topics", "--create", "--if-not-exists", "--topic", TOPIC, "--partitions", "2"),
+        *("--replication-factor", str(replicas), "--config", "segment.bytes=1048576"),
+        *("--config", "retention.ms=86400000", "--config", "flush.messages=1000"),
+        exit_code=None,
+    )
+    assert "Created topic" in shown or "InvalidReplicationFactorException" in shown, shown
+    return "Created topic" in shown
 
 
 def produce(tools: Tools, count: int, *properties: str) -> None:
