@@ -124,15 +124,25 @@ def is_pair(value: Any) -> bool:
 
 
 def _refuse_transactions(history: ForeignHistory) -> None:
-    """Refuses to take transactions on several registers for reads and writes of one."""
+    """Refuses to take transactions on several registers or lists for reads and writes of one register."""
+    appends = "append" in {
+        name_of(micro[0])
+        for one in history.operations
+        if _is_transaction(one.argument)
+        for micro in one.argument
+    }
+    several, how = (
+        ("lists", "--model list-append")
+        if appends
+        else ("registers", "--model, for example your own as module:attribute")
+    )
     for one in history.operations:
         for line, value in ((one.line, one.argument), (one.completion_line, one.result)):
             if _is_transaction(value) or (is_pair(value) and _is_transaction(value[1])):
                 raise HistoryError(
                     f"{history.path}, line {line}: {one.function} has the value {shown(value)}, which is a"
-                    " transaction on several registers, so the functions do not show the model; state it with"
-                    " --model, for example your own as module:attribute, or --model register if one register"
-                    " holds such values"
+                    f" transaction on several {several}, so the functions do not show the model; state it with"
+                    f" {how}, or --model register if one register holds such values"
                 )
 
 

@@ -31,6 +31,7 @@ from harness.history.foreign.edn_values import (
     Keyword,
     Symbol,
     Tagged,
+    to_edn,
 )
 
 NESTING_MAX = 64
@@ -440,6 +441,8 @@ def _collection(level: _Level) -> Any:
     if level.opener == "#{":
         elements = frozenset(items)
         if len(elements) != len(items):
+            if len(set(map(to_edn, items))) == len(items):
+                raise _Problem("a set has two elements that are not told apart, such as 1 and 1.0")
             raise _Problem("a set has an element twice")
         return elements
     if len(items) % 2:

@@ -173,7 +173,11 @@ def event_of_fields(line: int, fields: dict[str, Any], problems: Problems) -> Ev
             problems.add(line, f"{shown(process)} is no process; clients are numbers")
             return None
         process = name
-    function = name_of(fields.pop("f", ""))
+    called = fields.pop("f", "")
+    function = name_of(called)
+    if function is None and isinstance(process, str):
+        # A nemesis that consists of several ones calls its functions [:one :start].
+        function = shown(called)
     time_ns = fields.pop("time", None)
     if function is None:
         problems.add(line, "the function `f` is neither a keyword nor a text")
@@ -201,6 +205,7 @@ class Pairing:
         origin: The name of the file, for errors.
 
     Attributes:
+        event_count: How many events there were, also those that are of no operation.
         not_clients: How many events are of no client, by process and function: the faults of the history.
     """
 
@@ -211,6 +216,9 @@ class Pairing:
         # Processes that invoked an operation while another one was open, until the next completion.
         self._doubtful: set[int] = set()
         self._last_ns: int | None = None
+        # What to subtract from recorded times; None before the first one.
+        self._zero_ns: int | None = None
+        self.event_count = 0
         self.not_clients: Counter[tuple[str, str]] = Counter()
 
     def operations(self, events: Iterable[Event]) -> Iterator[RecordedOperation]:
@@ -220,6 +228,7 @@ class Pairing:
             HistoryError: A process completes another function than it invoked; the sentence names both lines.
         """
         for event in events:
+            self.event_count += 1
             now_ns = self._advance(event.time_ns)
             process = event.process
             if isinstance(process, str):
@@ -248,10 +257,12 @@ class Pairing:
         earliest = 0 if self._last_ns is None else self._last_ns + 1
         if time_ns is None:
             now = earliest
-        elif self._last_ns is None:
-            now = time_ns
         else:
-            now = max(time_ns, earliest)
+            if self._zero_ns is None:
+                # The events before it have no times. How much earlier they were is not known.
+                self._zero_ns = 0 if self._last_ns is None else time_ns - earliest
+            now = time_ns - self._zero_ns
+            now = now if self._last_ns is None else max(now, earliest)
         self._last_ns = now
         return now
 

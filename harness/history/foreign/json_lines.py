@@ -437,7 +437,8 @@ def add_to_tables(tables: LogTables, number: int, line: LogLine, default_acks: i
         tables.poll(
             call,
             [(offset, _text(value)) for offset, value in line.records],
-            position=-1 if line.position is None else line.position,
+            # The position that a poll states counts only if it is `ok`.
+            position=-1 if line.position is None or call.outcome != "ok" else line.position,
             end_offset=line.end_offset,
         )
 

@@ -225,10 +225,11 @@ class LogTables:
     ) -> int:
         """Adds a poll with the records (offset, value) that it returned, in their order, and returns its row.
 
-        If it is not `ok`, only its records count: they were received, but it is not known what the rest states.
+        If it is not `ok`, only its records and `position` count, which must be known without this poll: it is not
+        known what else it states.
         """
         if call.outcome != "ok":
-            call, position, end_offset = replace(call, final=False), -1, None
+            call, end_offset = replace(call, final=False), None
         if end_offset is not None:
             self._end(call, end_offset, "fetch")
         for at, (offset, value) in enumerate(records):

@@ -109,6 +109,7 @@ class ForeignHistory:
         log: The tables, if it is about logs.
         operations: The operations, if it is about anything else, in the order in which they end in the file.
         has_events: Whether the operations were recorded as events, in Jepsen's form.
+        event_count: How many events there are; of a log, those that carry no facts as well.
         not_clients: Events of processes that are no clients (the nemesis), by process and function.
         silent: Operations that carry no facts, by function.
     """
@@ -121,6 +122,7 @@ class ForeignHistory:
     log: LogHistory | None = None
     operations: tuple[RecordedOperation, ...] = ()
     has_events: bool = True
+    event_count: int = 0
     not_clients: Counter[tuple[str, str]] = field(default_factory=Counter)
     silent: Counter[str] = field(default_factory=Counter)
 
@@ -153,7 +155,7 @@ def read_history(
             if form == Format.JSONL
             else _read_events(source, path, form, model, stated or Stated())
         )
-    if not history.operation_count and not history.not_clients:
+    if not history.operation_count and not history.event_count:
         if form == Format.JEPSEN_LOG:
             raise HistoryError(
                 f"{path} holds no operation: no line has the form"
@@ -317,6 +319,7 @@ def _read_pairs(
             declaration=declaration,
             problems=problems,
             operations=tuple(operations),
+            event_count=pairing.event_count,
             not_clients=pairing.not_clients,
         )
     tables = LogTables(source.origin)
@@ -336,6 +339,7 @@ def _read_pairs(
         declaration=declaration,
         problems=problems,
         log=tables.finish(from_jepsen=True),
+        event_count=pairing.event_count,
         not_clients=pairing.not_clients,
         silent=conversion.silent,
     )

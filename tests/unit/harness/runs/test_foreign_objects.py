@@ -424,6 +424,16 @@ def test_transactions_on_registers_are_not_guessed_to_be_of_one_register(judge, 
         judge(edn(*calls))
 
 
+def test_transactions_on_lists_with_functions_of_a_register_name_their_model(judge):
+    calls = [
+        ("write", "[[:append :x 1]]", "ok", "[[:append :x 1]]"),
+        ("read", "[[:r :x nil]]", "ok", "[[:r :x [1]]]"),
+    ]
+    with pytest.raises(HistoryError, match=r"on several lists, .* with --model list-append, or"):
+        judge(edn(*calls))
+    assert judge(edn(*calls), model="list-append")[0] == "valid"
+
+
 def test_a_register_may_hold_lists_and_what_is_stated_is_not_refused(judge):
     lists = [("write", "[[1 2 3]]", "ok", "nil"), ("read", "nil", "ok", "[[1 2 3]]")]
     assert judge(edn(*lists))[0] == "valid"

@@ -142,7 +142,7 @@ def test_different_values_have_different_texts():
         ("#::a{:b 1}", 1, 1, "'#::a{:b 1}' is not EDN"),
         ("0x", 1, 1, "'0x' is not a number"),
         ("#{1 1}", 1, 6, "a set has an element twice"),
-        ("#{1 true}", 1, 9, "a set has an element twice"),
+        ("#{1 true}", 1, 9, "a set has two elements that are not told apart, such as 1 and 1.0"),
         ('\n\n "abc', 3, 2, "ends inside of a string"),
         (r'"\q"', 1, 2, "is not an escape"),
         (r'"\ud83d"', 1, 2, "half of a surrogate pair"),

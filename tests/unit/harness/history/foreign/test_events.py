@@ -64,6 +64,23 @@ def test_events_of_the_nemesis_are_counted_not_judged():
     assert pairing.not_clients == {("nemesis", "kill"): 2}
 
 
+def test_a_nemesis_may_call_functions_that_a_client_cannot():
+    _, problems, pairing = operations("{:process :nemesis, :type :info, :f [:storage :kill]}")
+    assert (problems.count, pairing.not_clients) == (0, {("nemesis", "[:storage :kill]"): 1})
+    _, problems, pairing = operations("{:process 0, :type :info, :f [:storage :kill]}")
+    assert (problems.count, pairing.not_clients) == (1, {})
+
+
+def test_times_may_begin_after_the_first_event():
+    year_2026_ns = 1_780_000_000_000_000_000
+    (one, other), _, _ = operations(
+        f"""{{:process 0, :type :invoke, :f :read}}
+            {{:process 0, :type :ok, :f :read, :time {year_2026_ns}}}
+            {{:process 0, :type :invoke, :f :read, :time {year_2026_ns + 5}}}"""
+    )
+    assert (one.invoked_ns, one.completed_ns, other.invoked_ns) == (0, 1, 6)
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

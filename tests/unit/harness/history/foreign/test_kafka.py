@@ -244,6 +244,33 @@ def test_a_poll_that_is_not_ok_is_judged_within_itself_only(judged, kind):
     assert judged(text("[[0 1]]", "[[1 2] [0 1]]")) == ("invalid", {"unordered-poll"})
 
 
+@pytest.mark.parametrize("kind", ["ok", "info", "fail"])
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        ("[[1 2]]", "[[0 1]]", {"nonmonotonic-poll"}),
+        ("[[0 1]]", "[[0 1]]", {"nonmonotonic-poll"}),
+        ("[[0 1]]", "[[2 3]]", {"lost-record"}),
+        ("[[0 1]]", "[[1 2]]", set()),
+    ],
+)
+def test_polls_of_one_operation_follow_each_other_whatever_its_outcome(
+    judged, kind, first, second, found
+):
+    text = (
+        TWO
+        + "{:process 1 :type :invoke :f :poll :value [[:poll] [:poll]]}\n"
+        + f"{{:process 1 :type :{kind} :f :poll :value [[:poll {{:x {first}}}] [:poll {{:x {second}}}]]}}\n"
+        + final(ALL)
+    )
+    assert judged(text) == ("invalid" if found else "valid", found)
+
+
+def test_a_history_without_records_tests_nothing(judged):
+    validity, found = judged(final("[]").replace(":x []", ""))
+    assert (validity, found) == ("unknown", set())
+
+
 def test_an_assignment_that_keeps_a_key_keeps_its_position(judged):
     text = (
         TWO + assigned(1) + polled(1, "[[0 1]]") + assigned(1) + polled(1, "[[2 3]]") + final(ALL)
@@ -589,7 +616,9 @@ def test_what_contradicts_the_order_inside_of_an_operation_is_named(read):
     [
         ("txn", (1, 0), Stated(), "invalid"),
         ("txn", (0, 1), Stated(), "valid"),
-        ("send", (1, 0), Stated(), "valid"),
+        ("send", (1, 0), Stated(), "invalid"),
+        ("send", (0, 1), Stated(), "valid"),
+        ("send", (1, 0), Stated(at_least_once=True), "valid"),
         ("txn", (1, 0), Stated(acks=1), "valid"),
         ("txn", (1, 0), Stated(at_least_once=True), "valid"),
     ],
