@@ -225,5 +225,5 @@ TRANSACTIONS = WorkloadType(
     name="transactions",
     config=TransactionsConfig,
     make=TransactionsWorkload,
-    checkers=("transactions",),
+    checkers=("transactions", "replicas"),
 )
