@@ -225,5 +225,5 @@ TRANSACTIONS = WorkloadType(
     name="transactions",
     config=TransactionsConfig,
     make=TransactionsWorkload,
-    checkers=("transactions", "replicas"),
+    checkers=("transactions",),
 )

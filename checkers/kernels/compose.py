@@ -54,11 +54,8 @@ from harness.history.schema import (
     TABLES,
 )
 
-TOUCHED_IN = CLIENT_TABLES
-"""A client touched a topic-partition if one of these tables has rows of it."""
-JUDGED_TABLES = (*TOUCHED_IN, "replica_batches")
-"""A topic-partition is judged if a client touched it, or if the logs of its replicas were recorded: clients of
-transactions record nothing in partitions."""
+JUDGED_TABLES = CLIENT_TABLES
+"""A topic-partition is judged if a client touched it, that is, if one of these has rows of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,10 +251,7 @@ def judge_run(tables: Mapping[str, pa.Table], context: RunContext) -> Verdict:
         full["faults"],
         full["violations"],
         context,
-        untouched=untouched_partitions(
-            places_of(full["partition_states"]),
-            [place for place, rows in partitions.items() if not rows.keys().isdisjoint(TOUCHED_IN)],
-        ),
+        untouched=untouched_partitions(places_of(full["partition_states"]), partitions),
     )
 
 
@@ -293,7 +287,7 @@ def valid_partitions(
     context: RunContext,
     names: Callable[[str, int], NameOf] = partition_names,
 ) -> dict[tuple[str, int], dict[str, pa.Table]]:
-    """Returns the rows of every topic-partition that is judged, by table, if all tables are valid.
+    """Returns the rows of every topic-partition that any client touched, by table, if all tables are valid.
 
     Args:
         tables: All tables of the run.
@@ -310,7 +304,7 @@ def valid_partitions(
 
 
 def by_partition(tables: Mapping[str, pa.Table]) -> dict[tuple[str, int], dict[str, pa.Table]]:
-    """Returns the rows of every topic-partition that is judged, by table."""
+    """Returns the rows of every topic-partition that any client touched, by table."""
     parts: dict[tuple[str, int], dict[str, pa.Table]] = {}
     for name in PARTITIONED_TABLES:
         for place, rows in by_place(_table(tables, name)).items():

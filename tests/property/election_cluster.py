@@ -466,22 +466,19 @@ class Cluster:
             return
         end = min([len(r.log), *(r.known_ends.get(o, 0) for o in r.isr if o != b)])
         if end > r.high_watermark:
-            for pair in enumerate(r.log[:end]):
-                self.establish(r, pair)
+            for offset in range(end):
+                pair = (offset, r.log[offset])
+                self.established.setdefault(pair, (r.epoch, len(self.events)))
+                self.spread.setdefault(pair, {*self.isr, *r.isr})
+                if pair not in self.hit and r.min_isr == 1:
+                    self.alone.add(pair)
+                self.hit.setdefault(pair, {*self.destroyers})
             r.high_watermark = end
             self.note(b, "high-watermark")
         for pending in list(self.pending[b]):
             if pending.acks == 1 or pending.offset < r.high_watermark:
                 self.pending[b].remove(pending)
                 self.complete(b, pending, r.log[pending.offset])
-
-    def establish(self, r: Replica, pair: tuple[int, Record]) -> None:
-        """Notes what a leader established, if nobody had before."""
-        self.established.setdefault(pair, (r.epoch, len(self.events)))
-        self.spread.setdefault(pair, {*self.isr, *r.isr})
-        if pair not in self.hit and r.min_isr == 1:
-            self.alone.add(pair)
-        self.hit.setdefault(pair, {*self.destroyers})
 
     def cut_itself(self) -> None:
         """Lets the leader cut its own log while it leads."""
@@ -745,7 +742,6 @@ class Cluster:
         delay = self.rng.choice((0, 0, 0, 5, 60, 300))
         offset = None if kind < 0.18 else pending.offset
         if offset is not None and pending.acks == -1:
-            self.establish(self.replicas[b], (offset, record))
             self.known.add((offset, record))
         call = self.calls[pending.value]
         epoch = call.epoch
@@ -818,10 +814,6 @@ class Cluster:
         delay = 0 if final else self.rng.choice((0, 0, 4, 80))
         response = self.tick() + delay
         shown = list(enumerate(r.log[start:stop], start))
-        for pair in shown:
-            # A follower keeps another record than the leader that wrote two at one offset in one epoch. It shows
-            # it when it leads.
-            self.establish(r, pair)
         self.known.update(shown)
         self.calls.append(
             Call(
