@@ -100,9 +100,9 @@ def fill(tools: Tools, replicas: int) -> None:
 
 
 def create_topic(tools: Tools, replicas: int) -> bool:
-    """Tries to create the topic, with a configuration; says whether it exists now."""
+    """Tries to create the topic, with a configuration; returns whether it was created."""
     shown = tools.run(
-        *("topics", "--create", "--if-not-exists", "--topic", TOPIC, "--partitions", "2"),
+        *("topics", "--create", "--topic", TOPIC, "--partitions", "2"),
         *("--replication-factor", str(replicas), "--config", "segment.bytes=1048576"),
         *("--config", "retention.ms=86400000", "--config", "flush.messages=1000"),
         exit_code=None,

@@ -256,15 +256,14 @@ class Pairing:
     def _advance(self, time_ns: int | None) -> int:
         earliest = 0 if self._last_ns is None else self._last_ns + 1
         if time_ns is None:
-            now = earliest
-        else:
-            if self._zero_ns is None:
-                # The events before it have no times. How much earlier they were is not known.
-                self._zero_ns = 0 if self._last_ns is None else time_ns - earliest
-            now = time_ns - self._zero_ns
-            now = now if self._last_ns is None else max(now, earliest)
-        self._last_ns = now
-        return now
+            self._last_ns = earliest
+            return earliest
+        if self._zero_ns is None:
+            # The events before it have no times. How much earlier they were is not known.
+            self._zero_ns = 0 if self._last_ns is None else time_ns - earliest
+        now = time_ns - self._zero_ns
+        self._last_ns = now if self._last_ns is None else max(now, earliest)
+        return self._last_ns
 
     def _ended(self, event: Event, process: int, now_ns: int) -> RecordedOperation | None:
         opened = self._open.pop(process, None)

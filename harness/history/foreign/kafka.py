@@ -6,8 +6,8 @@ of transactions. Offsets may have gaps, because the markers of transactions take
 
 The micro-operations of one operation happen in their order. Their common interval does not show that, so what
 contradicts it is added to the tables as such: a poll of a value that the operation sends afterwards, and two sends
-to one key whose offsets do not grow; reads show those that the response lacks. An operation has several sends only
-with transactions, also if its function is `send`, whose producers are idempotent: nothing reorders them.
+to one key whose offsets do not grow; reads show those that the response lacks. An operation of several sends is a
+transaction, also if its function is `send`, and its producer is idempotent, so nothing reorders them.
 
 - `send` and `txn`: `[:send k v]` is an append; completed, it is `[:send k [offset v]]`, or still `[:send k v]` if
   the offset is unknown. What an `info` operation learned counts only if one of its values was read by an
