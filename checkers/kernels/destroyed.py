@@ -84,6 +84,7 @@ class Destroyed:
         self._gives_up = gives_up
         self._rows = rows
         self._is_missing_before = gaps.is_missing_before
+        self._may_hide_election = [gaps.before(index) is not None for index in range(len(rows))]
         self._node_of = node_of
         self._faults = [
             row for row in faults.to_pylist() if may_have_destroyed(row) and may_have_hit(row)
@@ -206,7 +207,7 @@ class Destroyed:
             if is_destroyed and self._may_commit_alone(index, is_lenient=is_lenient):
                 until_ns = min(lost_ns, *(over_ns[broker] for broker in (leader, *had_to)))
                 _add(spans, began_ns, until_ns, next_ns, last_ns)
-            if is_destroyed and index in self._gives_up and (is_lenient or self._gives_up[index]):
+            if is_destroyed and self._gives_up_others(index, is_lenient=is_lenient):
                 elected = had_to
             is_missing = self._is_missing_before[index]
             if is_missing and not is_lenient:
@@ -223,6 +224,13 @@ class Destroyed:
                 _add(spans, joined_ns, min(lost_ns, over_ns[leader]), began_ns, last_ns)
             next_ns = joined_ns
         return spans
+
+    def _gives_up_others(self, index: int, *, is_lenient: bool) -> bool:
+        """Whether a flagged election gave up all brokers but those of the ISR of a row, or may have."""
+        if index in self._gives_up:
+            return is_lenient or self._gives_up[index]
+        # Those that joined since have what the elected one had.
+        return is_lenient and self._may_hide_election[index]
 
     def _joined(self, index: int) -> set[int]:
         """Returns the brokers that joined the ISR with a row, or in states that are missing before it."""

@@ -524,6 +524,10 @@ class Elections:
                 # A leader whose log was cut establishes records in the same epoch.
                 first_epoch = event.leader_epoch - event.is_cut
                 between &= (until.epoch < 0) | (first_epoch <= until.epoch)
+                # Otherwise the election may also have been after it.
+                is_later = first_epoch <= np.maximum(until.epoch, until.low_epoch)
+                is_later |= _committed_ns(event, until) <= until.from_ns
+                return between, between & is_later
             return between, between
         is_older = np.maximum(lost.epoch, lost.low_epoch) < event.leader_epoch
         is_known = lost.epoch >= 0

@@ -21,10 +21,11 @@ from checkers.kernels.claims import ClaimReader
 from checkers.kernels.columns import Columns, find_pairs, heads
 from checkers.kernels.elections import Elections
 from checkers.kernels.fates import EXCUSED, UNDECIDED, UNEXCUSED, Claims, Fates
+from checkers.kernels.final_polls import records_of_final_polls
 from checkers.kernels.findings import Finding
 from checkers.kernels.history import I8, I64, INF_NS, OK_SOMEWHERE, PartitionHistory, lookup
 from checkers.kernels.log_contents import ANY_EPOCH
-from checkers.kernels.lost_acked import REUSED
+from checkers.kernels.lost_acked import REUSED, final_log
 from checkers.kernels.ranks import rank_of
 
 _LOSSES = frozenset({"lost-acked-write", "lost-acked-write-acks1", "unseen", "visible-regress"})
@@ -90,12 +91,14 @@ class Excuses:
             return self._skipped(finding)
         first = self._side(finding.first, finding.offset)
         if finding.id == "offset-reused":
-            return self._conflicts(first, self._side(finding.second, finding.offset))
+            fates = self._conflicts(first, self._side(finding.second, finding.offset))
+            return self._with_losses(fates, first)
         if finding.id == "duplicate":
             # What shows each copy: a poll, or the response to the append.
             first = self._side(finding.second, finding.offset)
             shown_by = np.where(finding.third >= 0, finding.third, finding.first)
-            return self._conflicts(first, self._side(shown_by, finding.other))
+            second = self._side(shown_by, finding.other)
+            return self._with_losses(self._conflicts(first, second), second)
         if finding.id == "end-in-batch":
             return self._divided(self._side(finding.second, finding.other - 1), first)
         if finding.id in _ORDER:
@@ -377,6 +380,29 @@ class Excuses:
         written = self._reader.written
         there = self._elections.fates(first, second, written)
         return there.or_else(self._elections.fates(second, first, written))
+
+    def _with_losses(self, fates: Fates, shown: _Sides) -> Fates:
+        """Returns the worse outcome of records that are gone in the end: their loss has to be excused as well.
+
+        If their producers sent them again, they may be in the log at another offset, so that nothing else reports
+        the loss.
+        """
+        if not self._reader.sent_again or not len(shown.op):
+            return fates
+        history = self._history
+        final = records_of_final_polls(history)
+        op, offset = history.append_op[history.record_append[final]], history.record_offset[final]
+        order = np.lexsort((op, offset))
+        is_there = np.zeros(len(shown.op), dtype=np.bool_)
+        if len(order):
+            is_there = find_pairs(offset[order], op[order], shown.offset, shown.value)[1]
+        rows = np.flatnonzero(final_log(history).covers(shown.offset) & ~is_there)
+        gone = shown.take(rows)
+        lost = self.lost(gone.op, gone.offset, gone.value)
+        worse = lost.outcome < fates.outcome[rows]
+        fates.outcome[rows[worse]] = lost.outcome[worse]
+        fates.election[rows[worse]] = lost.election[worse]
+        return fates
 
     def _divided(self, end: _Sides, batch: _Sides) -> Fates:
         """Returns whether log ends may be of other logs than the batches that they divide."""

@@ -165,6 +165,16 @@ class LeaderTerms:
         for term in self.all:
             yield term.epoch, term.wrote(offsets)[0]
 
+    def may_have_had(self, epochs: I64, offsets: I64) -> Bools:
+        """Returns in which epochs the leader may have had a record at an offset that was written before."""
+        found = np.zeros(len(offsets), dtype=np.bool_)
+        for epoch in np.unique(epochs[epochs >= 0]).tolist():
+            rows = np.flatnonzero(epochs == epoch)
+            for content in self.contents.by_term.get(epoch, []):
+                written, is_exact = content.at(offsets[rows])
+                found[rows] |= ~is_exact | (written < epoch)
+        return found
+
     def wrote_once(self, epochs: I64, offsets: I64) -> Bools:
         """Returns in which epochs the leader wrote one record at an offset, and no other after a restart."""
         once: Bools = self._write_counts(epochs, offsets) == 1
@@ -224,9 +234,10 @@ class LeaderTerms:
         """Returns when a leader's high watermark first passed records.
 
         Only a leader whose log can hold the record counts, and only from the record's invocation on: an earlier
-        log may have passed the same offset with another record. What a leader wrote before that is another record
-        if it led on with less and wrote there again. If it wrote there both times while the record may have been
-        written, the record is one of the two: then that of the last one counts for `at_ns`.
+        log may have passed the same offset with another record. What a leader wrote before that, or after the
+        record was written, is another record if it led on with less and wrote there again. If it wrote there both
+        times while the record may have been written, the record is one of the two: then that of the last one
+        counts for `at_ns`.
 
         Args:
             offsets: Of the records.
@@ -236,6 +247,7 @@ class LeaderTerms:
             written_ns: By when it was written; by then, if None.
             seen_ns: By when it was established, likewise.
         """
+        last_ns = np.full(len(offsets), INF_NS) if written_ns is None else written_ns
         written_ns = invoked_ns if written_ns is None else written_ns
         seen_ns = invoked_ns if seen_ns is None else seen_ns
         is_another = np.zeros(len(offsets), dtype=np.bool_)
@@ -269,8 +281,10 @@ class LeaderTerms:
             )
             epoch, is_exact = content.at(records.offset)
             may_hold = ~cannot_hold(records, OFFSET_MAX, epoch, is_exact)
-            is_older = (epoch == term.epoch) & (wrote_ns[rows] < invoked_ns[rows])
-            may_hold &= ~is_older | self.wrote_once(np.full(len(rows), term.epoch), offsets[rows])
+            is_other = wrote_ns[rows] < invoked_ns[rows]
+            is_other |= wrote[rows] & (write_ns[rows] > last_ns[rows])
+            is_other &= epoch == term.epoch
+            may_hold &= ~is_other | self.wrote_once(np.full(len(rows), term.epoch), offsets[rows])
             rows, is_exact = rows[may_hold], is_exact[may_hold]
             # A record of which nothing shows who wrote it need not be the one that is there.
             has = is_exact & (high_epochs[rows] < ANY_EPOCH)

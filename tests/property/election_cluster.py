@@ -159,6 +159,8 @@ class Cluster:
         self.destroyers: dict[int, dict[str, Any]] = {}
         """The power cut by which each broker is down."""
         self.reign = Reign(leader=NO_LEADER, epoch=-1, excuses=False)
+        self.is_torn = False
+        """Whether a leader lost records without a fault and may lead on, while followers still have them."""
         self.restart_cuts: list[int] = []
         """The log ends with which leaders led on that had had more."""
         self.shrinking_begins_epoch = restarts is not None and restarts.random() < 0.3
@@ -466,19 +468,22 @@ class Cluster:
             return
         end = min([len(r.log), *(r.known_ends.get(o, 0) for o in r.isr if o != b)])
         if end > r.high_watermark:
-            for offset in range(end):
-                pair = (offset, r.log[offset])
-                self.established.setdefault(pair, (r.epoch, len(self.events)))
-                self.spread.setdefault(pair, {*self.isr, *r.isr})
-                if pair not in self.hit and r.min_isr == 1:
-                    self.alone.add(pair)
-                self.hit.setdefault(pair, {*self.destroyers})
+            for pair in enumerate(r.log[:end]):
+                self.establish(r, pair)
             r.high_watermark = end
             self.note(b, "high-watermark")
         for pending in list(self.pending[b]):
             if pending.acks == 1 or pending.offset < r.high_watermark:
                 self.pending[b].remove(pending)
                 self.complete(b, pending, r.log[pending.offset])
+
+    def establish(self, r: Replica, pair: tuple[int, Record]) -> None:
+        """Notes what a leader established, if nobody had before."""
+        self.established.setdefault(pair, (r.epoch, len(self.events)))
+        self.spread.setdefault(pair, {*self.isr, *r.isr})
+        if pair not in self.hit and r.min_isr == 1:
+            self.alone.add(pair)
+        self.hit.setdefault(pair, {*self.destroyers})
 
     def cut_itself(self) -> None:
         """Lets the leader cut its own log while it leads."""
@@ -515,6 +520,14 @@ class Cluster:
         self.tick()
         self.broker_rows.append(broker(self.now, b, "registered", clean=True))
 
+    def kept_what_was_hit(self, b: int) -> bool:
+        """Whether a broker has records that a power cut did not destroy, and has not led with them since.
+
+        If it loses them now without a fault, nothing shows that unless its log was seen in between.
+        """
+        log = self.replicas[b].log
+        return any(b in brokers and holds(log, *pair) for pair, brokers in self.hit.items())
+
     def cut_power(self) -> None:
         """Cuts the power of the leader and perhaps of others; one that is in the ISR leads again."""
         if self.leader == NO_LEADER or self.down:
@@ -525,8 +538,7 @@ class Cluster:
         self.faults.append({**power, "fault_id": f"f{len(self.faults)}"})
         for b in sorted(hit):
             self.lose_tail(b)
-        if self.restarts is not None:
-            self.faults[-1]["healed_ns"] = self.now
+        self.faults[-1]["healed_ns"] = self.now
         for brokers in self.hit.values():
             brokers |= hit
         leads_again = self.leader in self.isr and self.rng.random() < 0.7
@@ -576,9 +588,14 @@ class Cluster:
         is_lawful = self.min_isr == 1
         if self.restarts.random() < 0.5 or not (is_lawful or self.choices.is_broken):
             return
-        del r.log[self.restarts.randint(0, len(r.log)) :]
+        end = self.restarts.randint(0, len(r.log))
+        is_fault = not (is_lawful and self.choices.is_broken and self.restarts.random() < 0.2)
+        if not is_fault and self.kept_what_was_hit(b):
+            return
+        del r.log[end:]
         r.high_watermark = min(r.high_watermark, len(r.log))
-        if is_lawful and self.choices.is_broken and self.restarts.random() < 0.2:
+        if not is_fault:
+            self.is_torn |= self.leader == b
             return
         power = fault(self.now, "power", [f"b{b}"])
         self.faults.append({**power, "fault_id": f"f{len(self.faults)}"})
@@ -598,24 +615,36 @@ class Cluster:
         self.note(b, "load")
         self.tick()
         self.broker_rows.append(broker(self.now, b, "registered", clean=True))
-        if self.leader == b and (self.restarts is None or self.restarts.random() < 0.8):
-            self.lead(b)
+        if self.leader == b:
+            self.come_back(b)
+            if self.restarts is None or self.restarts.random() < 0.8:
+                self.lead(b)
 
-    def lead(self, b: int) -> None:
-        """Lets a replica lead by its election that has ended since, or was down then."""
+    def come_back(self, b: int) -> None:
+        """Notes what a leader has that was down when it was elected: what it lacks, its election lost."""
         r, reign = self.replicas[b], self.reign
         assert reign.leader == b
-        is_flagged = reign.had is None and reign.is_flagged
-        destroyed = self.destroyed(b, flagged=is_flagged)
-        if reign.had is None:
-            event = Event(
-                epoch=reign.epoch, excuses=reign.excuses, log=tuple(r.log), destroyed=destroyed
-            )
-            if reign.event is None:
-                self.events.append(event)
-            else:
-                self.events[reign.event] = event
-        elif len(r.log) < len(reign.had):
+        if reign.had is not None:
+            return
+        event = Event(
+            epoch=reign.epoch,
+            excuses=reign.excuses,
+            log=tuple(r.log),
+            destroyed=self.destroyed(b, flagged=reign.is_flagged),
+        )
+        if reign.event is None:
+            self.events.append(event)
+        else:
+            self.events[reign.event] = event
+        reign.had = tuple(r.log)
+
+    def lead(self, b: int) -> None:
+        """Lets a replica lead that came back after its election, or whose process ended since."""
+        r, reign = self.replicas[b], self.reign
+        self.come_back(b)
+        assert reign.had is not None
+        destroyed = self.destroyed(b, flagged=False)
+        if len(r.log) < len(reign.had):
             self.restart_cuts.append(len(r.log))
             self.events.append(
                 Event(
@@ -742,6 +771,7 @@ class Cluster:
         delay = self.rng.choice((0, 0, 0, 5, 60, 300))
         offset = None if kind < 0.18 else pending.offset
         if offset is not None and pending.acks == -1:
+            self.establish(self.replicas[b], (offset, record))
             self.known.add((offset, record))
         call = self.calls[pending.value]
         epoch = call.epoch
@@ -814,6 +844,10 @@ class Cluster:
         delay = 0 if final else self.rng.choice((0, 0, 4, 80))
         response = self.tick() + delay
         shown = list(enumerate(r.log[start:stop], start))
+        for pair in shown:
+            # A follower keeps another record than the leader that wrote two at one offset in one epoch. It shows
+            # it when it leads.
+            self.establish(r, pair)
         self.known.update(shown)
         self.calls.append(
             Call(
@@ -868,8 +902,9 @@ class Cluster:
         elif kind < 0.7 and self.leader != NO_LEADER and self.leader not in self.down:
             # The last replica standing: it loses its tail and is elected again, because it is in the ISR.
             b = self.leader
-            self.lose_tail(b)
-            self.elect(b, flagged=False)
+            if not self.kept_what_was_hit(b):
+                self.lose_tail(b)
+                self.elect(b, flagged=False)
         elif kind < 0.8 and self.choices.has_all_logs:
             # Nothing else would show it.
             self.cut_itself()

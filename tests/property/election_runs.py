@@ -42,7 +42,8 @@ class Truth:
     Attributes:
         lost_for_wrong: (offset, value) of those that are gone without an excuse.
         lost_excusably: (offset, value) of those that are gone with one.
-        is_tainted: Whether an election that excuses nothing gave up any established record, if only for a time.
+        is_tainted: Whether an election that excuses nothing gave up any established record, if only for a time, or
+            a leader what it had written, so that producers that send again may write that twice.
         cut_by_leader: Those lost for wrong that a leader cut from its own log, which only that log shows.
     """
 
@@ -54,7 +55,9 @@ class Truth:
 
 def truth_of(cluster: Cluster) -> Truth:
     final = cluster.replicas[cluster.leader].log
-    wrong, excused, is_tainted = [], [], False
+    wrong, excused = [], []
+    # Then a producer's record may be twice in one log.
+    is_tainted = cluster.is_torn and cluster.copies is not None
     cut = set()
     for (offset, record), (since, count) in cluster.established.items():
         decided = None
@@ -319,6 +322,20 @@ def random_run(
     return cluster, tables, context
 
 
+def may_be_acked_later(cluster: Cluster, value: int) -> bool:
+    """Whether a leader that was elected again may have acknowledged a copy in a later epoch than it names."""
+    call = cluster.calls[value]
+    if cluster.copies is None or call.res is None:
+        return False
+    leader = next(
+        (row["leader"] for row in cluster.states if row["leader_epoch"] == call.epoch), None
+    )
+    return any(
+        row["leader"] == leader and row["leader_epoch"] > call.epoch and row["at_ns"] <= call.res
+        for row in cluster.states
+    )
+
+
 def objection(
     cluster: Cluster,
     truth: Truth,
@@ -337,7 +354,8 @@ def objection(
         can_be_known = choices.has_all_logs and choices.has_epochs and choices.final_is_complete
         can_be_known &= not conditions.gaps and not conditions.skew and cluster.mishaps is None
         # Of two copies at one offset, clients do not know which of them the acknowledgement was about.
-        can_be_known &= bool({*truth.lost_for_wrong} - {*truth.lost_excusably})
+        lost = {*truth.lost_for_wrong} - {*truth.lost_excusably}
+        can_be_known &= not all(may_be_acked_later(cluster, value) for _, value in lost)
         # Nor does anybody know which of two records a follower copied that one leader wrote at the same offset.
         cuts = [
             row["log_end_offset"]

@@ -104,6 +104,18 @@ def test_no_loss_is_judged_wrong_if_min_isr_is_changed(part: int) -> None:
         (replace(RESTARTS, copies_share=MANY_COPIES, gaps=True), 3_700_235),
         # A deposed leader has not heard of a larger min ISR.
         (replace(SETTINGS, others=True), 3_800_517),
+        # Missing states may hide a flagged election that gave up the other replicas.
+        (replace(GAPS, mishaps=True), 408_658),
+        # The leader that responds to a copy had the record from a leader before it.
+        (replace(SETTINGS, mishaps=True, copies_share=MANY_COPIES, others=True), 7_340),
+        # A copy elsewhere keeps the value of a record that an unflagged election may have lost.
+        (replace(COPIES, mishaps=True), 123_737),
+        # An election that brought a record back may have been after the other record of its offset.
+        (replace(MANY, mishaps=True), 14_646),
+        # A leader led on with less and wrote another record at the same offset, before any was established there.
+        (replace(RESTARTS, mishaps=True), 3_002_856),
+        # What a leader shows that had two records at one offset is established.
+        (replace(SETTINGS, mishaps=True, copies_share=MANY_COPIES, others=True), 2_919),
     ],
 )
 def test_what_single_runs_showed_to_be_wrong_is_right(conditions: Conditions, seed: int) -> None:

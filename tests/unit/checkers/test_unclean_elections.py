@@ -535,6 +535,14 @@ def test_a_leader_may_have_been_alone_since_the_last_state_before_missing_ones(
     after_ns: int | None, since_ns: int
 ) -> None:
     first = {**LONE[0], "after_ns": after_ns}
-    alone, elected = state(20, 1, [1], epoch=2, min_isr=1), state(50, 1, [1], epoch=3, min_isr=1)
+    alone = state(20, 1, [1], epoch=0, min_isr=1, partition_epoch=2)
+    elected = state(50, 1, [1], epoch=1, min_isr=1, partition_epoch=3)
     found = destroyed([first, alone, elected])
     assert [(one.since_ns, one.perhaps_since_ns) for one in found] == [(20, 20), (INF_NS, since_ns)]
+
+
+def test_missing_states_may_hide_a_flagged_election_that_gave_up_the_other_replicas() -> None:
+    """Then only the elected one has to have what others that were in the ISR have too, whenever that came."""
+    alone, elected = state(20, 1, [1], epoch=2, min_isr=1), state(50, 1, [1], epoch=3, min_isr=1)
+    found = destroyed([LONE[0], alone, elected])
+    assert [(one.since_ns, one.perhaps_since_ns) for one in found] == [(20, 20), (INF_NS, -INF_NS)]
