@@ -477,12 +477,10 @@ checker idempotent-producer
     ),
     "divergent-replicas": _example(
         """
-0  p0  append -> ok at 0     [1, 5]
 log of b1 below 2: 0:0 1:8
 log of b2 below 2: 0:0 1:9
 """,
         """
-0  p0  append -> ok at 0     [1, 5]
 log of b1 below 2: 0:0 1:8
 log of b2 below 1: 0:0 1:9
 """,

@@ -89,10 +89,11 @@ def _sound_partitions(tables: Tables, context: RunContext) -> Iterator[tuple[Tab
     """
     full = {name: tables.get(name, schema.empty_table()) for name, schema in TABLES.items()}
     shared = {name: table for name, table in full.items() if name not in PARTITIONED_TABLES}
+    none = {name: table.slice(0, 0) for name, table in full.items()}
     parts = by_partition(full)
     for place in sorted(parts, key=lambda place: (_operation_count(parts[place]), place)):
         rows = parts[place]
-        mine = {**shared, **rows}
+        mine = {**none, **shared, **rows}
         verdict = judge_with_final_reads(mine, context)
         if verdict.validity != Validity.INVALID:
             yield mine, verdict
@@ -118,7 +119,7 @@ def _try(plant: Plant, sound: list[tuple[Tables, Verdict]], context: RunContext)
         if others := plant.hidden_by(before):
             reason = reason or f"it is not reported beside {', '.join(others)}, which the run has"
             continue
-        for share in SHARES if plant.needs_operations else SHARES[:1]:
+        for share in SHARES[:1] if plant.anomaly in OF_TRANSACTIONS else SHARES:
             copy = Copy(
                 tables,
                 share=share,

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.contracts.client import OFFSET_OUT_OF_RANGE, KeepGoing, LogClient, PollResult
 from harness.contracts.host import ClientHost, RandomStream
+from harness.contracts.run_context import REPLICA_CHECKER
 from harness.contracts.transactions import READ_COMMITTED, READ_UNCOMMITTED, Key
 from harness.contracts.workload import Task, WorkloadContext, WorkloadType
 from harness.history.op import Outcome, ReadRecord, TransactionEvent
@@ -225,5 +226,5 @@ TRANSACTIONS = WorkloadType(
     name="transactions",
     config=TransactionsConfig,
     make=TransactionsWorkload,
-    checkers=("transactions",),
+    checkers=("transactions", REPLICA_CHECKER),
 )

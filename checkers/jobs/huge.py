@@ -34,7 +34,6 @@ from checkers.kernels.consumer_group import GroupFacts, group_facts, member_poll
 from checkers.kernels.cut_measures import end_of_all
 from checkers.kernels.cut_partition import (
     GROUP_CHECKER,
-    REPLICA_CHECKER,
     bucket_range,
     can_be_cut,
     judge_cut_partition,
@@ -61,7 +60,7 @@ from checkers.kernels.suspects import (
 )
 from checkers.kernels.vacuous_facts import Extent, extent_of, joined, vacuous_facts
 from checkers.kernels.verdict_json import judgement_to_json
-from harness.contracts.run_context import RunContext
+from harness.contracts.run_context import REPLICA_CHECKER, RunContext
 from harness.errors import HistoryError
 
 BUCKET_WIDTH = 1_000_000

@@ -14,6 +14,7 @@ import pyarrow as pa
 from checkers.jobs.op_indices import check_unique
 from checkers.kernels.compose import (
     JUDGED_TABLES,
+    TOUCHED_IN,
     partition_checkers,
     untouched_partitions,
     whole_run_checkers,
@@ -165,8 +166,8 @@ def untouched_in(directory: Path) -> tuple[str, ...]:
         return ()
     files = [file for file in table_files(directory) if file.rows]
     existing = {(file.topic, file.partition) for file in files if file.table == "partition_states"}
-    judged = {(file.topic, file.partition) for file in files if file.table in JUDGED_TABLES}
-    return untouched_partitions(existing, judged)
+    touched = {(file.topic, file.partition) for file in files if file.table in TOUCHED_IN}
+    return untouched_partitions(existing, touched)
 
 
 def context_of(task: Task) -> RunContext:

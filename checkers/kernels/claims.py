@@ -505,11 +505,11 @@ class ClaimReader:
             low[bare] = np.where(is_news, written, low[bare])
             high[bare] = np.where(is_news, written, high[bare])
             passed_ns[bare], epoch[bare], is_passed[bare] = served_ns, served_by, served_by >= 0
-            # Perhaps a leader before that one had committed it.
-            moments = np.full(len(bare), -INF_NS)
+            # Perhaps a leader before that one had committed it. If a leader wrote there twice, as it led on with
+            # less, the one that responded had the last record.
+            moments = logs.terms.last_written_ns(low[bare], claims.offset[bare], served_ns)
             first = logs.terms.passed(claims.offset[bare], low[bare], high[bare], moments)
-            is_first = (low == high)[bare] & logs.terms.wrote_once(low[bare], claims.offset[bare])
-            is_first &= first.at_ns < served_ns
+            is_first = (low == high)[bare] & (moments > -INF_NS) & (first.at_ns < served_ns)
             rows = bare[is_first]
             passed_ns[rows], epoch[rows] = first.at_ns[is_first], first.epoch[is_first]
             # If a replica may have responded whose log is not recorded, nothing shows when it got there.

@@ -42,7 +42,13 @@ from checkers.kernels.validation import (
 from checkers.kernels.words import APPEND, OK, operation_words
 from checkers.registry import find_checkers
 from harness.contracts.checker import Checker, CheckerFinding
-from harness.contracts.run_context import LOG_CHECKERS, RunContext, name_and_id, one_fault
+from harness.contracts.run_context import (
+    LOG_CHECKERS,
+    REPLICA_CHECKER,
+    RunContext,
+    name_and_id,
+    one_fault,
+)
 from harness.contracts.verdict import Anomaly, Judgement, Validity, Verdict
 from harness.history.op import TransactionEvent
 from harness.history.parquet import by_place, places_of
@@ -54,8 +60,11 @@ from harness.history.schema import (
     TABLES,
 )
 
-JUDGED_TABLES = CLIENT_TABLES
-"""A topic-partition is judged if a client touched it, that is, if one of these has rows of it."""
+TOUCHED_IN = CLIENT_TABLES
+"""A client touched a topic-partition if one of these tables has rows of it."""
+JUDGED_TABLES = (*TOUCHED_IN, "replica_batches")
+"""A topic-partition is judged if a client touched it, or if the logs of its replicas were recorded: clients of
+transactions record nothing in partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +118,12 @@ def judge_partition(
     known = PartitionTables(full_tables(tables), dict(derived or {}), left_out)
     if extent is not None:
         derive_once(known, EXTENT, lambda: extent)
-    judgement = _judge(topic, partition, partition_checkers(context), known, context)
+    checkers = partition_checkers(context)
+    if not left_out and not any(known[name].num_rows for name in TOUCHED_IN):
+        # No client says anything about it: only what its replicas hold is compared.
+        checkers = tuple(checker for checker in checkers if checker.name == REPLICA_CHECKER)
+        return _judge(topic, partition, checkers, known, context)
+    judgement = _judge(topic, partition, checkers, known, context)
     reasons = unfounded_excuses(judgement.anomalies, known["broker_states"], context)
     if not hides_nothing(context):
         reasons += vacuous_facts(extent_in(known), context)
@@ -251,7 +265,10 @@ def judge_run(tables: Mapping[str, pa.Table], context: RunContext) -> Verdict:
         full["faults"],
         full["violations"],
         context,
-        untouched=untouched_partitions(places_of(full["partition_states"]), partitions),
+        untouched=untouched_partitions(
+            places_of(full["partition_states"]),
+            [place for place, rows in partitions.items() if not rows.keys().isdisjoint(TOUCHED_IN)],
+        ),
     )
 
 
@@ -287,7 +304,7 @@ def valid_partitions(
     context: RunContext,
     names: Callable[[str, int], NameOf] = partition_names,
 ) -> dict[tuple[str, int], dict[str, pa.Table]]:
-    """Returns the rows of every topic-partition that any client touched, by table, if all tables are valid.
+    """Returns the rows of every topic-partition that is judged, by table, if all tables are valid.
 
     Args:
         tables: All tables of the run.
@@ -304,7 +321,7 @@ def valid_partitions(
 
 
 def by_partition(tables: Mapping[str, pa.Table]) -> dict[tuple[str, int], dict[str, pa.Table]]:
-    """Returns the rows of every topic-partition that any client touched, by table."""
+    """Returns the rows of every topic-partition that is judged, by table."""
     parts: dict[tuple[str, int], dict[str, pa.Table]] = {}
     for name in PARTITIONED_TABLES:
         for place, rows in by_place(_table(tables, name)).items():
@@ -517,7 +534,7 @@ def fault_families(faults: pa.Table, context: RunContext) -> dict[str, bool]:
     return families
 
 
-_OF_SERVERS = frozenset({"measures", "progress", "replicas"})
+_OF_SERVERS = frozenset({"measures", "progress", REPLICA_CHECKER})
 """Checkers that alone say nothing about the history of the clients."""
 
 _TESTED_NOTHING = "for the faults to have tested anything"

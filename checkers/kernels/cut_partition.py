@@ -30,10 +30,9 @@ from checkers.kernels.remainder import Totals
 from checkers.kernels.slices import FreeAppends, SliceReport, first_of, last_of
 from checkers.kernels.suspects import Rules, swapped_sends
 from checkers.kernels.vacuous_facts import Extent, shown_in
-from harness.contracts.run_context import LOG_CHECKERS, RunContext
+from harness.contracts.run_context import LOG_CHECKERS, REPLICA_CHECKER, RunContext
 
 GROUP_CHECKER = "consumer-group"
-REPLICA_CHECKER = "replicas"
 """Its findings about log ends are violations of the log too, so only the states of leaders and the logs of
 replicas have to be followed."""
 

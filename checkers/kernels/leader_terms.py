@@ -191,6 +191,15 @@ class LeaderTerms:
             times += is_there & (epochs == epoch)
         return times
 
+    def last_written_ns(self, epochs: I64, offsets: I64, until_ns: I64) -> I64:
+        """Returns when leaders of epochs last wrote at offsets until certain moments, minus infinity if never."""
+        found = np.full(len(offsets), -INF_NS)
+        for term in self.all:
+            is_there, write_ns = term.wrote(offsets)
+            rows = is_there & (epochs == term.epoch) & (write_ns <= until_ns)
+            found[rows] = np.maximum(found[rows], write_ns[rows])
+        return found
+
     def writes_at(self, offset: int) -> list[tuple[int, int]]:
         """Returns (epoch, when) of every write of a leader at an offset, by epoch."""
         writes = set()

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from checkers.kernels.history import I8, I64, TIME_NS_MAX
 from harness.errors import HistoryError
@@ -97,7 +98,10 @@ def refuse_back_in_time(index: I64, at_ns: I64, where: str) -> None:
 
 
 def require_no_nulls(table: pa.Table, schema: pa.Schema, where: str) -> None:
-    """Refuses nulls where the schema has none; only tables in memory can have them, or columns of their own."""
+    """Refuses nulls where the schema has none, and in lists.
+
+    Only in memory, or in columns of their own, there can be a null for a value. A list in a file can have one.
+    """
     for name in table.column_names:
         if name not in schema.names:
             continue
@@ -105,6 +109,9 @@ def require_no_nulls(table: pa.Table, schema: pa.Schema, where: str) -> None:
         if column.null_count and not schema.field(name).nullable:
             row = int(np.argmax(column.is_null().to_numpy()))
             raise HistoryError(f"{where}, row {row}: {name} is null; {REMEDY}")
+        if pa.types.is_list(column.type) and pc.list_flatten(column).null_count:
+            row = next(row for row, items in enumerate(column.to_pylist()) if None in (items or ()))
+            raise HistoryError(f"{where}, row {row}: {name} has an element that is null; {REMEDY}")
 
 
 def is_ascending_once(numbers: I64) -> bool:

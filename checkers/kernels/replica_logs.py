@@ -330,7 +330,7 @@ class ReplicaLogs:
 
     @cached_property
     def _ended_before_they_led(self) -> tuple[tuple[Elected, int, int], ...]:
-        """The replicas whose processes ended after their elections and before they led by them.
+        """The replicas whose processes ended after their elections, or after they were back, and before they led.
 
         Returns:
             The election, the row that shows the end, and the first one in which it leads.
@@ -340,12 +340,12 @@ class ReplicaLogs:
             rows = self._rows[each.broker]
             count = rows.until(each.at_ns)
             leads = rows.is_leader[count:] & (rows.epoch[count:] >= each.epoch)
-            if not count or rows.is_down[count - 1] or not leads.any():
+            if not count or not leads.any():
                 continue
             row = count + int(np.argmax(leads))
-            ended = count + np.flatnonzero(rows.is_down[count:row])
-            if len(ended) and self._reign(int(rows.epoch[row])) == each.epoch:
-                found.append((each, int(ended[0]), row))
+            ended = _ended_in(rows, count, row)
+            if ended is not None and self._reign(int(rows.epoch[row])) == each.epoch:
+                found.append((each, ended, row))
         return tuple(found)
 
     @cached_property
@@ -411,29 +411,36 @@ class ReplicaLogs:
 
         Before it hears of its election, it may follow an older leader: cut its log for that one, and copy from it.
         It may hear of a later epoch first, and then never leads in this one. If its process is down when it is
-        elected, it has what it comes back with.
+        elected, it has what it comes back with. What it lacks only when it comes back again, it lost later.
         """
         count = rows.until(election.at_ns)
         has_heard = rows.epoch[count:] >= election.epoch
         if not count or not self.has_all_changes or not has_heard.any():
             return count
         first = count + int(np.argmax(has_heard))
+        ended = _ended_in(rows, count, first)
+        if ended is not None:
+            return ended
         if not rows.is_down[count - 1]:
-            ended = np.flatnonzero(rows.is_down[count:first])
-            return count + int(ended[0]) if len(ended) else first
+            return first
         if rows.is_leader[first] and self._reign(int(rows.epoch[first])) == election.epoch:
             return first
         is_back = np.flatnonzero(~rows.is_down[count:])
         return count + int(is_back[0]) + 1 if len(is_back) else count
 
     def led_after_restart_ns(self, broker: int, at_ns: int, epoch: int) -> int | None:
-        """Returns when a replica began to lead whose process was down when it was elected; None if it was not."""
+        """Returns when a replica began to lead whose process was down when it was elected; None if it was not.
+
+        If it ended again before it led, that is when it came back first.
+        """
         rows = self._rows.get(broker)
         count = 0 if rows is None else rows.until(at_ns)
         if rows is None or not count or not rows.is_down[count - 1]:
             return None
         for row in (count + np.flatnonzero(rows.is_leader[count:])).tolist():
             if self._reign(int(rows.epoch[row])) == epoch:
+                if self.has_all_changes and _ended_in(rows, count, row) is not None:
+                    row = count + int(np.argmax(~rows.is_down[count:]))
                 return int(rows.at_ns[row])
         return None
 
@@ -504,3 +511,18 @@ class ReplicaLogs:
         for begin_ns, end_ns in self._silent_spans:
             hidden |= (begin_ns <= to_ns) & (from_ns <= end_ns)
         return hidden
+
+
+def _ended_in(rows: LogRows, first: int, stop: int) -> int | None:
+    """Returns the row that shows first that a process ended while it could lead; None if none does.
+
+    Args:
+        rows: Of its replica.
+        first: The first row since its election. If its process was down then, it counts since it was back.
+        stop: The first row that does not count.
+    """
+    if rows.is_down[first - 1]:
+        back = np.flatnonzero(~rows.is_down[first:stop])
+        first = first + int(back[0]) if len(back) else stop
+    ended = np.flatnonzero(rows.is_down[first:stop])
+    return first + int(ended[0]) if len(ended) else None

@@ -30,7 +30,7 @@ from checkers.kernels.judging import judged_finding
 from checkers.kernels.log_checkers import LOG_TABLES, log_of
 from checkers.kernels.words import OK, operation_words
 from harness.contracts.checker import CheckerFinding, CheckerReport
-from harness.contracts.run_context import RunContext
+from harness.contracts.run_context import REPLICA_CHECKER, RunContext
 from harness.contracts.verdict import Witness
 
 REGRESSION = "high-watermark-regression"
@@ -255,7 +255,7 @@ def _codes(words: Any) -> I64:
 class Replicas:
     """The checker `replicas`; see the module."""
 
-    name = "replicas"
+    name = REPLICA_CHECKER
     tables = (*LOG_TABLES, "replica_batches")
     per_partition = True
 

@@ -317,6 +317,9 @@ def check_context(context: RunContext, where: str) -> None:
             raise HistoryError(
                 f"{where}, row 0: {column} is {value}, which is not between {low} and {high}; {REMEDY}"
             )
+    for column in ("checkers", "enabled_faults"):
+        if not all(isinstance(name, str) for name in getattr(context, column) or ()):
+            raise HistoryError(f"{where}, row 0: {column} has an element that is null; {REMEDY}")
     name, count = next(iter(Counter(context.checkers).most_common(1)), ("", 0))
     if count > 1:
         raise HistoryError(

@@ -65,9 +65,12 @@ class Copy:
         self.transaction_events = self._rows("transaction_events")
 
     def _rows(self, name: str) -> list[Row]:
-        table = self._tables.get(name)
-        rows: list[Row] = [] if table is None else table.to_pylist()
+        rows: list[Row] = self.table(name).to_pylist()
         return rows
+
+    def table(self, name: str) -> pa.Table:
+        """Returns a table as it was before any change, empty if the history has none."""
+        return self._tables.get(name, TABLES[name].empty_table())
 
     def tables(self) -> dict[str, pa.Table]:
         """Returns the changed tables together with those that no plant changes.
@@ -257,4 +260,5 @@ def end_ns(copy: Copy) -> int:
         row["completed_ns"] if row["completed_ns"] is not None else row["invoked_ns"]
         for row in copy.operations.values()
     ]
+    ends_ns += [row["at_ns"] for row in copy.transaction_events]
     return max(ends_ns)

@@ -3,10 +3,15 @@
 from collections import Counter
 from collections.abc import Callable
 
+import numpy as np
+
+from checkers.kernels.divergence import in_sync, windows_of
 from checkers.kernels.queries.checker import is_judged, is_wrong
+from checkers.kernels.replicas import registrations, restarts_of
 from checkers.planting.cleaner import Cleaner
 from checkers.planting.copy import CannotPlantError, Copy, Row, end_ns
 from harness.history.op import Outcome, QueryKind
+from harness.history.parquet import places_of
 
 
 def _regress_commit(copy: Copy) -> None:
@@ -115,11 +120,17 @@ def _lower_high_watermark(copy: Copy) -> None:
     """Lowers a log end that a leader reported below one that it had reported before in its epoch."""
     last: dict[tuple[str, int], Row] = {}
     pairs = []
+    # The high watermark of a broker that was restarted may lawfully begin below its last one.
+    restarts = restarts_of(copy.table("replica_states"), registrations(copy.table("broker_states")))
     for row in copy.latest():
         leader = (row["node"], row["leader_epoch"])
         before = last.get(leader)
         if before is not None and copy.is_before(before, row) and before["offset"]:
-            pairs.append((before, row))
+            begin_ns = before["invoked_ns"] - copy.clock_error_ns
+            end_ns = row["completed_ns"] + copy.clock_error_ns
+            moments = restarts.get(row["node"], np.empty(0, dtype=np.int64))
+            if not ((moments >= begin_ns) & (moments <= end_ns)).any():
+                pairs.append((before, row))
         if row["leader_epoch"] >= 0:
             last[leader] = row
     before, later = copy.some(pairs, "two log ends that one leader reported in one epoch")
@@ -127,16 +138,24 @@ def _lower_high_watermark(copy: Copy) -> None:
 
 
 def _diverge_replica(copy: Copy) -> None:
-    """Changes the checksum of a batch that several replicas know as committed, at one of them."""
+    """Changes the checksum of a batch that several in-sync replicas know as committed, at one of them."""
+    batches = copy.table("replica_batches")
+    if len(places_of(batches)) > 1:
+        raise CannotPlantError("it is planted into single partitions")
+    windows = (
+        in_sync(windows_of(batches), copy.table("partition_states")) if batches.num_rows else {}
+    )
     known = [
         row
         for row in copy.batches
-        if row["last_offset"] < min(row["high_watermark"], row["read_end_offset"])
+        if (window := windows.get(row["broker"])) is not None
+        and window.start <= row["base_offset"]
+        and row["last_offset"] < window.end
     ]
     holders = Counter(row["base_offset"] for row in known)
     row = copy.some(
         [row for row in known if holders[row["base_offset"]] > 1],
-        "batch that two replicas know as committed",
+        "batch that two in-sync replicas know as committed",
     )
     row["checksum"] ^= 1
 

@@ -21,11 +21,15 @@ from harness.contracts.verdict import Judgement, Verdict
 def _of_transactions(change: Callable[[Transactions], object]) -> Callable[[Copy], object]:
     def changed(copy: Copy) -> None:
         try:
-            change(Transactions(copy.transaction_events))
+            change(Transactions(copy.transaction_events, clock_error_ns=copy.clock_error_ns))
         except NothingToChangeError as nothing:
             raise CannotPlantError(str(nothing)) from None
 
     return changed
+
+
+OF_NODES = frozenset({"invariant-broken", "divergent-replicas"})
+"""Anomalies of what nodes recorded, whatever clients did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +49,7 @@ class Plant:
     @property
     def needs_operations(self) -> bool:
         """Whether it changes what clients did outside of transactions."""
-        return self.anomaly not in OF_TRANSACTIONS
+        return self.anomaly not in OF_TRANSACTIONS | OF_NODES
 
     @property
     def needs_sessions(self) -> bool:

@@ -23,10 +23,12 @@ class Transactions:
 
     Args:
         rows: Rows of `transaction_events`; changed in place.
+        clock_error_ns: Largest difference between two clocks of the run.
     """
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, rows: list[Row], *, clock_error_ns: int = 0) -> None:
         self._rows = rows
+        self.clock_error_ns = clock_error_ns
         for row in rows:
             for name in INDEXES:
                 if row[name] >= 0:
@@ -53,6 +55,34 @@ class Transactions:
             is_reader = not begin["transactional_id"] and not begin["final"]
             if is_reader and begin["isolation"] == "read_committed":
                 yield number
+
+    def dependent_on(self, number: int, *, in_process_order: bool) -> set[int]:
+        """Returns the transactions that received a record of a transaction, or of such another one, and itself.
+
+        Args:
+            number: The transaction.
+            in_process_order: Whether a transaction also depends on the earlier ones of its process.
+        """
+        writer_of = {
+            row["value"]: row["transaction"] for row in self._rows if row["event"] == "send"
+        }
+        next_of: dict[int, set[int]] = {}
+        last_of: dict[int, int] = {}
+        for reader, rows in self._of.items():
+            for row in rows:
+                if row["event"] == "poll" and row["value"] in writer_of:
+                    next_of.setdefault(writer_of[row["value"]], set()).add(reader)
+            if in_process_order and reader >= 0:
+                process = rows[0]["process"]
+                if process in last_of:
+                    next_of.setdefault(last_of[process], set()).add(reader)
+                last_of[process] = reader
+        found, waiting = {number}, [number]
+        while waiting:
+            new = next_of.get(waiting.pop(), set()) - found
+            found |= new
+            waiting.extend(new)
+        return found
 
     def writer_of(self, row: Row) -> int:
         """Returns the transaction that sent a polled record."""
@@ -222,16 +252,26 @@ def _circle(t: Transactions) -> None:
 
 
 def _in_turn(t: Transactions, *, same_process: bool) -> tuple[int, int]:
-    """Returns a transaction that sent something, and a later one of its process, or of another one."""
+    """Returns a transaction that sent something, and a later one of its process, or of another one.
+
+    Only this order connects them: if the later one depended on the earlier one otherwise, a record that is read
+    too early would be an anomaly of another name.
+    """
     ended: list[tuple[int, int, int]] = []
     for number in sorted(t.committed("commit-asked", "sent")):
         begin = t.rows(number, "begin")[0]
         for earlier, process, at_ns in ended:
-            if at_ns < begin["at_ns"] and (process == begin["process"]) == same_process:
+            if (process == begin["process"]) != same_process:
+                continue
+            error_ns = 0 if same_process else t.clock_error_ns
+            if at_ns + error_ns < begin["at_ns"] and number not in t.dependent_on(
+                earlier, in_process_order=not same_process
+            ):
                 return earlier, number
         ended.append((number, begin["process"], t.rows(number, "committed")[0]["at_ns"]))
     raise NothingToChangeError(
-        f"it has no two transactions of {'one process' if same_process else 'two processes'}, one after the other"
+        f"it has no two transactions of {'one process' if same_process else 'two processes'}, one after the other,"
+        " that nothing else connects"
     )
 
 

@@ -17,6 +17,9 @@ LOG_CHECKERS = ("linearizability", "lost-acked")
 SESSION_CHECKER = "idempotent-producer"
 """The checker of idempotent producers. A run that names it has producers that may send an append again."""
 
+REPLICA_CHECKER = "replicas"
+"""The checker of what nodes reported. It also judges partitions of which clients record nothing."""
+
 BATCH_CHECKER = "batches"
 """The checker of record batches. A run that names it records which appends a batch carried together."""
 

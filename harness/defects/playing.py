@@ -145,7 +145,7 @@ def _judged_story(story: Story, result: RunResult) -> Verdict:
     events = story.transaction_history.close()["transaction_events"]
     if events.num_rows:
         tables = {**tables, "transaction_events": events}
-        checkers += TRANSACTIONS.checkers
+        checkers = tuple(dict.fromkeys((*checkers, *TRANSACTIONS.checkers)))
     # A schedule decides itself how much is acknowledged during its faults.
     return judged(tables, acked_during_faults_min=0, checkers=checkers)
 

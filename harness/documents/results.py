@@ -64,8 +64,8 @@ a name.
 * `kind`, `outcome`, `status`, `role`, `cause`, `change` and `event` have one of the words below; `acks` is 0, 1
   or -1.
 * The times of `group_events` and of `transaction_events` do not go back from one `event_index` to the next.
-* An `op_index` is not negative and belongs to one row of one partition. The same holds for `event_index`,
-  `query_index` and `fault_id`.
+* An `op_index` is not negative and belongs to one row of one partition. A `fault_id` belongs to one row; so does,
+  within a partition, an `event_index` and a `query_index`.
 * An operation begins at or after 0 and completes after it began; without a completion its outcome is `info`.
 * An acknowledged append, or record of a transaction, has its offset, or null if it is not known, never -1.
 * A transaction that sends records or commits positions began with a transactional id, one that polls records with
@@ -73,7 +73,9 @@ a name.
 * Every record belongs to a poll of its partition, and the poll's `record_count` counts them. Every row of
   `end_offsets_seen` belongs to a poll or latest of its partition, and every row of `offset_queries` is about a
   record that a poll of its partition had returned before the query began.
-* No number is beyond 2^62 and no time beyond 2^60 ns, except for offsets that a system reported.
+* No number is beyond 2^62 and no time beyond 2^60 ns, except for offsets that a system reported, numbers that only
+  name something (`process`, `broker_epoch`), and `marks`, which no checker reads. No element of a list is null.
+* A fault's `heals` is what its type says: only `start` and `heal` repair something.
 * `run_facts` has one row, with no negative number in it.
 
 The rules are in `checkers/kernels/validation.py` and `harness/history/parquet.py`; tables in memory,

@@ -212,7 +212,7 @@ def _decode(payload: bytes, path: Path | RemoteFile, version: int) -> dict[str, 
             batch.validate(full=True)
             frame[name] = _newest(name, batch)
             position += length
-    except (IndexError, struct.error, OSError, pa.ArrowException) as error:
+    except (IndexError, struct.error, OSError, EOFError, pa.ArrowException) as error:
         # The checksum is right, so this is not a torn write: another program wrote the frame.
         raise HistoryError(f"{path} holds a frame that is not ours: {error}") from None
     return frame

@@ -272,12 +272,37 @@ def read_file(file: TableFile, columns: list[str] | None = None) -> pa.Table:
             table = parquet.read(columns=columns, use_threads=file.rows > ROWS_FOR_THREADS)
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise _unreadable(file, error) from None
+    _require_texts(table, str(file.path))
     table = with_added_columns(file.table, table, columns)
     fields = [TABLES[file.table].field(column) for column in table.column_names]
     encoded = pa.dictionary(pa.int32(), pa.string())
     return table.cast(
         pa.schema([each.with_type(encoded) if each.name in words else each for each in fields])
     )
+
+
+def _require_texts(table: pa.Table, where: str) -> None:
+    """Checks what Parquet does not: that texts are UTF-8.
+
+    Args:
+        table: What was read.
+        where: Its file, for the message.
+
+    Raises:
+        HistoryError: A column has a text that is not.
+    """
+    for name in table.column_names:
+        for chunk in table.column(name).chunks:
+            values = chunk.dictionary if pa.types.is_dictionary(chunk.type) else chunk
+            values = values.flatten() if pa.types.is_list(values.type) else values
+            if pa.types.is_string(values.type):
+                try:
+                    values.validate(full=True)
+                except pa.ArrowInvalid:
+                    raise HistoryError(
+                        f"{where}: the column {name} has a text that is not UTF-8; restore the"
+                        " file as the run wrote it"
+                    ) from None
 
 
 def group_ranges(file: TableFile, column: str) -> list[tuple[int, int]] | None:
@@ -432,7 +457,8 @@ def _require_schema(found: pa.Schema, wanted: pa.Schema, name: str, where: str) 
     for field in wanted:
         index = found.get_field_index(field.name)
         if index < 0:
-            raise HistoryError(f"{where} is not a table of ours: column {field.name} is missing")
+            how = "there twice" if field.name in found.names else "missing"
+            raise HistoryError(f"{where} is not a table of ours: column {field.name} is {how}")
         # A column without nulls may have been declared so: those of older versions are.
         has = found.field(index).with_nullable(found.field(index).nullable or field.nullable)
         if not has.equals(field, check_metadata=False):

@@ -12,21 +12,20 @@ from typing import Any
 import pyarrow as pa
 
 from checkers.final_reads import judge_with_final_reads
-from checkers.kernels.compose import JUDGED_TABLES
+from checkers.kernels.compose import TOUCHED_IN
 from checkers.registry import find_checkers
-from harness.contracts.run_context import LOG_CHECKERS, RunContext, context_from_facts
+from harness.contracts.run_context import RunContext, context_from_facts
 from harness.contracts.verdict import Verdict
 from harness.errors import HarnessFailure, HistoryError, UsageError
 from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
 from harness.runs.promises import promised_context, promises_of, without_end
 from harness.runs.result import RunResult
+from nemesis.faults import FAULTS
 from results.history_files import is_finished, read_table, table_files
 from results.layout import RunFiles
 
 UNCHECKED = "unchecked"
-OF_CLIENTS = (*LOG_CHECKERS, "consumer-group", "transactions")
-"""Checkers of what clients were promised, which a run that names them in its experiment cannot do without."""
 MARK_COUNT_MAX = 60
 """Kinds of marks that a summary lists; there are about forty in the code."""
 
@@ -169,6 +168,7 @@ def stored_context(directory: Path) -> RunContext:
     find_checkers(context.checkers)
     if not is_finished(directory):
         return without_end(context)
+    _require_faults(directory)
     if experiment is not None:
         _require_all(directory, context, experiment)
     return context
@@ -182,14 +182,28 @@ def _stored_experiment(directory: Path) -> tuple[Experiment | None, str]:
         return None, str(error)
 
 
+def _require_faults(directory: Path) -> None:
+    """Raises HistoryError if a row calls a fault a repair, which would need no effect, or the other way round."""
+    faults = read_table(directory, "faults")
+    for row, (name, heals) in enumerate(
+        zip(faults.column("fault").to_pylist(), faults.column("heals").to_pylist(), strict=True)
+    ):
+        if name in FAULTS and heals != FAULTS[name].is_repair:
+            raise HistoryError(
+                f"{directory}, table faults, row {row}: heals is {str(heals).lower()}, and {name} is"
+                f" {'a repair' if FAULTS[name].is_repair else 'no repair'}; restore the file as the run wrote it"
+            )
+
+
 def _require_all(directory: Path, context: RunContext, experiment: Experiment) -> None:
     """Raises HistoryError if a finished history lacks what its experiment says, which no checker would notice."""
     promised = promised_context(experiment).checkers
-    missing = [name for name in promised if name in OF_CLIENTS and name not in context.checkers]
+    missing = [name for name in promised if name not in context.checkers]
     if missing:
         raise HistoryError(
             f"{directory}: run_facts leaves out the checkers {', '.join(missing)}, which experiment.toml asks for,"
-            " so nothing would judge what they find; restore both files as the run wrote them"
+            " so nothing would judge what they find; restore both files as the run wrote them, or record the run"
+            " again if an older version stored it"
         )
     if not context.final_phase_complete or context.incomplete_reason:
         return  # it may have ended before it reached every partition
@@ -203,7 +217,7 @@ def _require_all(directory: Path, context: RunContext, experiment: Experiment) -
             " restore the files as the run wrote them"
         )
     # The final phase reads every partition, unless the workload records no operations of partitions.
-    touched = {file.topic for file in files if file.table in JUDGED_TABLES and file.rows}
+    touched = {file.topic for file in files if file.table in TOUCHED_IN and file.rows}
     ignored = [topic for topic, _ in experiment.topic.topic_partitions() if topic not in touched]
     if touched and ignored:
         raise HistoryError(

@@ -270,17 +270,42 @@ UNKNOWN = [
     refused(
         "no checker",
         lambda t: _facts(t).update(checkers=[]),
-        "leaves out the checkers linearizability, lost-acked, which experiment.toml asks for",
+        "leaves out the checkers linearizability, lost-acked, replicas, measures, progress",
     ),
     refused(
         "only checkers that do not judge the clients",
         lambda t: _facts(t).update(checkers=["measures", "progress", "replicas"]),
-        "leaves out the checkers linearizability, lost-acked, which experiment.toml asks for",
+        "leaves out the checkers linearizability, lost-acked, offset-queries, which",
     ),
     refused(
         "one of the two checkers of logs",
-        lambda t: _facts(t).update(checkers=["linearizability"]),
+        lambda t: _facts(t)["checkers"].remove("lost-acked"),
         "leaves out the checkers lost-acked, which experiment.toml asks for",
+    ),
+    refused(
+        "without the checker of the replicas",
+        lambda t: _facts(t)["checkers"].remove("replicas"),
+        "leaves out the checkers replicas, which experiment.toml asks for",
+    ),
+    refused(
+        "without the checker of answers about offsets",
+        lambda t: _facts(t)["checkers"].remove("offset-queries"),
+        "leaves out the checkers offset-queries, which experiment.toml asks for",
+    ),
+    refused(
+        "a fault that nothing enables",
+        lambda t: _facts(t).update(enabled_faults=[None]),
+        "row 0: enabled_faults has an element that is null",
+    ),
+    refused(
+        "ISR with an unknown member",
+        lambda t: t["partition_states"][0].update(isr=[1, None]),
+        "row 0: isr has an element that is null",
+    ),
+    refused(
+        "fault that is called a repair",
+        lambda t: t["faults"][0].update(heals=True),
+        "row 0: heals is true, and isolate is no repair",
     ),
     unknown(
         "clock error longer than the run",

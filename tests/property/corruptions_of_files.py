@@ -94,6 +94,18 @@ def _narrow(table: pa.Table) -> pa.Table:
     return table.set_column(at, "op_index", table.column("op_index").cast(pa.int32()))
 
 
+def _doubled(table: pa.Table) -> pa.Table:
+    return table.append_column(table.schema.field("offset"), table.column("offset"))
+
+
+def _not_utf8(table: pa.Table) -> pa.Table:
+    texts = table.column("key").combine_chunks().cast(pa.binary())
+    changed = pa.array([b"\xff", *texts.to_pylist()[1:]], pa.binary())
+    key = pa.Array.from_buffers(pa.string(), len(changed), changed.buffers())
+    index = table.schema.get_field_index("key")
+    return table.set_column(index, table.schema.field(index), key)
+
+
 def _nullable(table: pa.Table) -> pa.Table:
     at = table.schema.get_field_index("outcome")
     values = table.column("outcome").to_pylist()
@@ -287,6 +299,15 @@ CONTENT = [
     ),
     of_files(
         "column with a null", edit_file("operations", _nullable), "refused", "column outcome is"
+    ),
+    of_files(
+        "column twice", edit_file("operations", _doubled), "refused", "column offset is there twice"
+    ),
+    of_files(
+        "text that is not UTF-8",
+        edit_file("operations", _not_utf8),
+        "refused",
+        "the column key has a text that is not UTF-8",
     ),
     of_files("operations are text", _text, "refused", "damaged or not a Parquet file"),
     of_files("operations are empty", _empty, "refused", "damaged or not a Parquet file"),

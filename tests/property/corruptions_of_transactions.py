@@ -614,7 +614,22 @@ UNKNOWN = [
     refused(
         "transactions judged as appends",
         lambda t: _facts(t).update(checkers=["linearizability"]),
-        "leaves out the checkers transactions, which experiment.toml asks for",
+        "leaves out the checkers transactions, replicas, which experiment.toml asks for",
+    ),
+    refused(
+        "role that no replica has, beside transactions",
+        lambda t: t["replica_states"][0].update(role="king"),
+        "role is 'king'",
+    ),
+    refused(
+        "batch that ends before it begins, beside transactions",
+        lambda t: t["replica_batches"][0].update(base_offset=-5, last_offset=-9),
+        "base_offset is -5",
+    ),
+    anomaly(
+        "batch with other records at one replica, beside transactions",
+        lambda t: t["replica_batches"][1].update(checksum=t["replica_batches"][1]["checksum"] ^ 1),
+        "divergent-replicas",
     ),
 ]
 

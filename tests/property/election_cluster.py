@@ -160,7 +160,7 @@ class Cluster:
         """The power cut by which each broker is down."""
         self.reign = Reign(leader=NO_LEADER, epoch=-1, excuses=False)
         self.is_torn = False
-        """Whether a leader lost records without a fault and may lead on, while followers still have them."""
+        """Whether a leader lost records and may lead on in its epoch, while followers still have them."""
         self.restart_cuts: list[int] = []
         """The log ends with which leaders led on that had had more."""
         self.shrinking_begins_epoch = restarts is not None and restarts.random() < 0.3
@@ -184,6 +184,8 @@ class Cluster:
         """The (offset, record) that reads and acknowledgements show."""
         self.spread: dict[tuple[int, Record], set[int]] = {}
         """Which brokers were in the ISR since each (offset, record) was established."""
+        self.given_up: set[tuple[int, Record]] = set()
+        """The (offset, record) that a lawful flagged election lost, and that are not back."""
         self.alone: set[tuple[int, Record]] = set()
         """The (offset, record) that were established when min ISR was 1."""
         self.hit: dict[tuple[int, Record], set[int]] = {}
@@ -253,8 +255,7 @@ class Cluster:
         self.reign = Reign(leader=b, epoch=self.epoch, excuses=excuses, is_flagged=flagged)
         if is_up:
             self.hear_late(b, old, old_epoch)
-        if excuses:
-            self.give_up_others(b)
+        self.give_up_others(b, excuses=excuses)
         if not is_up:
             if flagged or not was_in_isr:
                 # Whether or not it leads then, what it lacks is given up.
@@ -285,12 +286,19 @@ class Cluster:
         if self.rng.random() < 0.5:
             self.learn(old)
 
-    def give_up_others(self, b: int) -> None:
-        """Notes that only the elected broker has to have now what it has."""
+    def give_up_others(self, b: int, *, excuses: bool) -> None:
+        """Notes that only the elected broker has to have now what it has.
+
+        That is so after a lawful flagged election, and if the record is back that such an election had lost.
+        """
         for pair, brokers in self.spread.items():
-            if holds(self.replicas[b].log, *pair):
+            has = holds(self.replicas[b].log, *pair)
+            if has and (excuses or pair in self.given_up):
                 brokers.clear()
                 brokers.add(b)
+                self.given_up.discard(pair)
+            elif excuses:
+                self.given_up.add(pair)
 
     def begin_to_lead(self, b: int) -> None:
         r = self.replicas[b]
@@ -592,10 +600,10 @@ class Cluster:
         is_fault = not (is_lawful and self.choices.is_broken and self.restarts.random() < 0.2)
         if not is_fault and self.kept_what_was_hit(b):
             return
+        self.is_torn |= self.leader == b and end < len(r.log)
         del r.log[end:]
         r.high_watermark = min(r.high_watermark, len(r.log))
         if not is_fault:
-            self.is_torn |= self.leader == b
             return
         power = fault(self.now, "power", [f"b{b}"])
         self.faults.append({**power, "fault_id": f"f{len(self.faults)}"})

@@ -29,7 +29,7 @@ import pyarrow as pa
 from checkers.kernels.compose import judge_run
 from checkers.kernels.history import INF_NS
 from harness.contracts.run_context import LOG_CHECKERS, SESSION_CHECKER, RunContext
-from harness.contracts.verdict import Validity, Verdict
+from harness.contracts.verdict import Judgement, Validity, Verdict
 from tests.anomalies.runs import run
 from tests.property.brute_force import Call
 from tests.property.election_cluster import BROKERS, Choices, Cluster, holds
@@ -42,8 +42,7 @@ class Truth:
     Attributes:
         lost_for_wrong: (offset, value) of those that are gone without an excuse.
         lost_excusably: (offset, value) of those that are gone with one.
-        is_tainted: Whether an election that excuses nothing gave up any established record, if only for a time, or
-            a leader what it had written, so that producers that send again may write that twice.
+        is_tainted: Whether an election that excuses nothing gave up any established record, if only for a time.
         cut_by_leader: Those lost for wrong that a leader cut from its own log, which only that log shows.
     """
 
@@ -55,9 +54,7 @@ class Truth:
 
 def truth_of(cluster: Cluster) -> Truth:
     final = cluster.replicas[cluster.leader].log
-    wrong, excused = [], []
-    # Then a producer's record may be twice in one log.
-    is_tainted = cluster.is_torn and cluster.copies is not None
+    wrong, excused, is_tainted = [], [], False
     cut = set()
     for (offset, record), (since, count) in cluster.established.items():
         decided = None
@@ -369,7 +366,10 @@ def objection(
         if can_be_known and verdict.validity != Validity.INVALID:
             return "unknown, but records are lost without an excuse, and the logs show it"
     elif not truth.is_tainted and verdict.validity == Validity.INVALID:
-        return "invalid, but no record is lost without an excuse"
+        found = {one.id for one in verdict.anomalies if one.judgement == Judgement.FORBIDDEN}
+        # A follower keeps what its leader lost, and copies the same append again behind that.
+        if not (cluster.copies and cluster.is_torn and found == {"duplicate"}):
+            return "invalid, but no record is lost without an excuse"
     return ""
 
 

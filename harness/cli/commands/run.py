@@ -43,8 +43,9 @@ def add_parser(commands: Subcommands) -> None:
         "--stop-on-violation",
         action="store_true",
         help="end the workload and the faults as soon as what clients have seen contradicts the order in time (the"
-        " final verdict finds more), then heal, read everything and judge: a run that was ended is never valid; a"
-        " simulated run in which nothing is seen is the same as without this option",
+        " final verdict finds more), then heal, read everything and judge: a run that was ended is never valid,"
+        " even if an unclean election allows what it saw; a simulated run in which nothing is seen is the same as"
+        " without this option",
     )
     parser.add_argument(
         "--coverage",

@@ -33,7 +33,7 @@ from harness.runs import experiment_file as experiments
 from harness.runs.promises import promised_context
 from harness.runs.simulated import simulate
 from tests.anomalies.recorded_transactions import valid_run
-from tests.anomalies.runs import append, final_read, offset_query, read
+from tests.anomalies.runs import append, batch, broker, final_read, offset_query, read, state, table
 from tests.anomalies.runs import run as run_of
 from tests.property.brute_force import Call
 from tests.spark.stored_runs import with_column
@@ -455,3 +455,53 @@ def test_a_plant_that_adds_nothing_to_what_the_run_has_is_not_missed(
     loss = next((one.id for one in anomalies), "lost-acked-write")
     assert results[loss].outcome is (Outcome.NOT_PLANTED if has_one else Outcome.MISSED)
     assert not has_one or "is not counted beside those that the run has" in results[loss].detail
+
+
+def _outcome_of(anomaly: str, tables: dict[str, pa.Table], context: RunContext) -> Outcome:
+    return next(one.outcome for one in self_test(tables, context) if one.anomaly == anomaly)
+
+
+@pytest.mark.parametrize(("isr", "outcome"), [([1, 2], Outcome.FOUND), ([1], Outcome.NOT_PLANTED)])
+def test_only_the_logs_of_in_sync_replicas_can_diverge(isr: list[int], outcome: Outcome) -> None:
+    calls = [append(0, 0, at=10), *final_read(1, 0, at=200)]
+    batches = [batch(number, 0, 7, hw=1, end=1) for number in (1, 2, 3)]
+    tables = run_of(calls, states=[state(1, 1, isr, epoch=0)])
+    tables["replica_batches"] = table("replica_batches", batches)
+    context = RunContext(checkers=(*LOG_CHECKERS, "replicas"), final_phase_complete=True)
+    assert _outcome_of("divergent-replicas", tables, context) is outcome
+
+
+@pytest.mark.parametrize(
+    ("restart_ns", "clock_error_ns", "outcome"),
+    [
+        (250, 0, Outcome.FOUND),
+        (312, 0, Outcome.NOT_PLANTED),
+        (250, 5, Outcome.FOUND),
+        (297, 5, Outcome.NOT_PLANTED),
+    ],
+)
+def test_a_high_watermark_is_lowered_only_while_its_leader_runs(
+    restart_ns: int, clock_error_ns: int, outcome: Outcome
+) -> None:
+    calls = [append(op, op, at=10 + 10 * op) for op in range(3)]
+    ends = [
+        Call(op=6 + i, kind="latest", process=98, inv=300 + i, res=301 + i, offset=3, epoch=0)
+        for i in (0, 20)
+    ]
+    tables = run_of(
+        [
+            *calls,
+            *final_read(3, *range(3), at=200),
+            *(replace(c, op=8 + i) for i, c in enumerate(ends)),
+        ],
+        states=[state(1, 1, [1], epoch=0)],
+        brokers=[broker(0, 1, "registered"), broker(restart_ns, 1, "registered")],
+    )
+    seen = tables["end_offsets_seen"]
+    tables["end_offsets_seen"] = with_column(seen, "leader_epoch", [0] * len(seen))
+    context = RunContext(
+        checkers=(*LOG_CHECKERS, "replicas"),
+        final_phase_complete=True,
+        clock_error_ns=clock_error_ns,
+    )
+    assert _outcome_of("high-watermark-regression", tables, context) is outcome

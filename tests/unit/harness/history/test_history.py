@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -316,6 +317,15 @@ def test_foreign_journals_are_refused(tmp_path):
         # The writer died within the header.
         path.write_bytes(file_header(version)[:-1])
         assert not read_tables(tmp_path)["operations"].num_rows
+
+
+def test_a_section_without_bytes_is_not_ours(tmp_path):
+    HistoryWriter(tmp_path)
+    path = journal_path(tmp_path)
+    nothing = SimpleNamespace(serialize=lambda: pa.py_buffer(b""))
+    path.write_bytes(file_header() + encode_frame({"faults": nothing}))
+    with pytest.raises(HistoryError, match="holds a frame that is not ours"):
+        read_tables(tmp_path)
 
 
 ZYGOTE = """
