@@ -186,6 +186,8 @@ class Cluster:
         """Which brokers were in the ISR since each (offset, record) was established."""
         self.given_up: set[tuple[int, Record]] = set()
         """The (offset, record) that a lawful flagged election lost, and that are not back."""
+        self.is_back_for_wrong = False
+        """Whether an election brought any of them back that was not flagged."""
         self.alone: set[tuple[int, Record]] = set()
         """The (offset, record) that were established when min ISR was 1."""
         self.hit: dict[tuple[int, Record], set[int]] = {}
@@ -296,6 +298,7 @@ class Cluster:
             if has and (excuses or pair in self.given_up):
                 brokers.clear()
                 brokers.add(b)
+                self.is_back_for_wrong |= not excuses
                 self.given_up.discard(pair)
             elif excuses:
                 self.given_up.add(pair)

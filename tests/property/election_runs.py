@@ -42,7 +42,8 @@ class Truth:
     Attributes:
         lost_for_wrong: (offset, value) of those that are gone without an excuse.
         lost_excusably: (offset, value) of those that are gone with one.
-        is_tainted: Whether an election that excuses nothing gave up any established record, if only for a time.
+        is_tainted: Whether an election that excuses nothing gave up any established record, if only for a time, or
+            brought back what another one had given up.
         cut_by_leader: Those lost for wrong that a leader cut from its own log, which only that log shows.
     """
 
@@ -54,7 +55,9 @@ class Truth:
 
 def truth_of(cluster: Cluster) -> Truth:
     final = cluster.replicas[cluster.leader].log
-    wrong, excused, is_tainted = [], [], False
+    wrong, excused = [], []
+    # Then a rule was broken, and either verdict is right.
+    is_tainted = cluster.is_back_for_wrong
     cut = set()
     for (offset, record), (since, count) in cluster.established.items():
         decided = None

@@ -338,8 +338,9 @@ class NaiveLogs:
         if not heard:
             return before
         later = after[: heard[0]]
-        if not _is_down(before[-1]):
-            return [*before, *takewhile(lambda one: not _is_down(one), later)]
+        seen = _until_it_ended(before, later)
+        if not _is_down(before[-1]) or len(seen) < len(later):
+            return [*before, *seen]
         first = after[heard[0]].row
         if first["role"] == "leader" and self._reign(first["leader_epoch"]) == leader_epoch:
             return [*before, *later]
@@ -392,10 +393,13 @@ class NaiveLogs:
                 for at, moment in enumerate(after)
                 if moment.row["role"] == "leader" and moment.row["leader_epoch"] >= one.epoch
             ]
-            if not before or _is_down(before[-1]) or not leads:
+            if not before or not leads:
                 continue
             first = after[leads[0]]
-            had = [before[-1], *takewhile(lambda each: not _is_down(each), after)]
+            seen = _until_it_ended(before, after[: leads[0]])
+            if len(seen) == leads[0]:
+                continue
+            had = [before[-1], *seen]
             came_back = after[len(had) - 1 : leads[0] + 1]
             lowest = min((len(moment.log) for moment in came_back), default=len(had[-1].log))
             is_its_own = self._reign(first.row["leader_epoch"]) == one.epoch
@@ -461,10 +465,13 @@ class NaiveLogs:
             if reign.cut_count >= len(self.terms[reign.epoch]):
                 continue
             log = self.terms[reign.epoch][reign.cut_count]
-            is_older = log(offset)[0] == reign.epoch and self._wrote_ns(reign, offset) < invoked_ns
-            is_older = is_older and self._writes_at(reign.epoch, offset) > 1
+            is_other = self._wrote_ns(reign, offset) < invoked_ns or any(
+                begin <= offset < stop and at_ns > written_ns for at_ns, begin, stop in reign.writes
+            )
+            is_other = is_other and log(offset)[0] == reign.epoch
+            is_other = is_other and self._writes_at(reign.epoch, offset) > 1
             is_wanted = found[0] == INF_NS or is_another
-            if not is_wanted or low > reign.epoch or is_older or differs(log(offset), low, high):
+            if not is_wanted or low > reign.epoch or is_other or differs(log(offset), low, high):
                 continue
             times = [at_ns for at_ns, mark in _marks(reign) if mark > offset]
             times = [at_ns for at_ns in times if at_ns >= invoked_ns]
@@ -493,6 +500,14 @@ class NaiveLogs:
             for each in self.reigns
             if each.epoch == epoch
         )
+
+    def last_written_ns(self, epoch: int, offset: int, until_ns: int) -> int:
+        times = [at_ns for at, at_ns in self.writes_at(offset) if at == epoch and at_ns <= until_ns]
+        return max(times, default=-INF_NS)
+
+    def may_have_had(self, epoch: int, offset: int) -> bool:
+        logs = self.terms.get(epoch, [])
+        return any(not is_exact or at < epoch for at, is_exact in (log(offset) for log in logs))
 
     def _wrote_ns(self, reign: Reign, offset: int) -> int:
         """When the leader of a reign wrote at an offset, for the last time before it ended."""
@@ -541,6 +556,12 @@ class NaiveLogs:
                 writer = epoch if is_exact else ANY_EPOCH
                 yield since.row["leader_epoch"], since.row["at_ns"], writer
                 return
+
+
+def _until_it_ended(before: Sequence[Moment], after: Sequence[Moment]) -> list[Moment]:
+    """Returns what a replica reported since an election until its process ended, or ended again if it was down."""
+    down = [*takewhile(_is_down, after)] if _is_down(before[-1]) else []
+    return [*down, *takewhile(lambda one: not _is_down(one), after[len(down) :])]
 
 
 def _is_down(moment: Moment) -> bool:

@@ -125,6 +125,10 @@ def compare(rng: random.Random, logs: ReplicaLogs, naive: NaiveLogs, end_ns: int
     assert int(logs.terms.written_in_terms(one(term), one(offset))[0]) == naive.written_in_term(
         term, offset
     )
+    last_ns = int(logs.terms.last_written_ns(one(hint), one(offset), one(at))[0])
+    assert last_ns == naive.last_written_ns(hint, offset, at)
+    may_have_had = bool(logs.terms.may_have_had(one(hint), one(offset))[0])
+    assert may_have_had == naive.may_have_had(hint, offset)
     for written, seen in ((since, since), (at, at), (since, at)):
         passed = logs.terms.passed(*record, one(since), one(written), one(seen))
         found = (passed.perhaps_ns, passed.at_ns, passed.epoch)
