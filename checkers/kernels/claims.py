@@ -107,7 +107,8 @@ class _Known:
 
     Shape:
         value: one row per record, as in all others; is_written: whether its append is known;
-        hint: the epoch in which a leader wrote it if one did then and no batch shows it, -1 if none is known;
+        hint: the epoch in which a leader wrote it if one did then and no batch shows it, -1 if none is known (if
+            producers send again, that of the leader that responded, which may have had it before);
         is_only_written: whether a response with acks=1 alone shows it, so that it need not have been established;
         is_polled: whether a poll shows it, to which a follower may have responded;
         written_ns: when the first response arrived that shows that it was written; seen_ns: that shows that it
