@@ -32,7 +32,7 @@ class Alone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Led:
-    """Since when a broker led: at the earliest, and at the latest."""
+    """Since when a broker led last: at the latest, and at the earliest (minus infinity: perhaps never)."""
 
     earliest_ns: int
     at_ns: int

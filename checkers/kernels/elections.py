@@ -254,7 +254,15 @@ class Elections:
         self._led_on = NOBODY_LED_ON
         if not elr_on:
             by_row = dict(zip(begins, self.elections, strict=True))
-            losses = Losses(rows, by_row, gaps, self.logs, faults, self._is_without_effect)
+            losses = Losses(
+                rows,
+                by_row,
+                gaps,
+                self.logs,
+                faults,
+                self._is_without_effect,
+                lambda election: self._may_be_without_effect(election, shown),
+            )
             self.elections, self._led_on = losses.elections, losses.led_on
         leader = rows[-1]["leader"] if rows else -1
         self.settled_end_offset = self._settled_end_offset(rows, leader)
@@ -600,6 +608,17 @@ class Elections:
                 election.until_ns,
                 self._starts_of(election.leader),
             )
+        )
+
+    def _may_be_without_effect(self, election: Election, shown: Shown) -> bool:
+        """Whether that may be so: nothing shows that the replica led, and its process may have been down."""
+        return (
+            election.was_in_isr
+            and not election.is_flagged
+            and election.until_ns < INF_NS
+            and election.leader_epoch not in shown.ends
+            and not self.logs.has_all_changes
+            and not self.logs.shows_leader(election.leader, election.leader_epoch)
         )
 
     def _starts_of(self, broker: int) -> I64:

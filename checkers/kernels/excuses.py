@@ -6,8 +6,8 @@ an election and the log after it can. So *a conflict is excused if one of its si
 other side was established*. It is a broken promise if both sides were in one log, or if another election lost the
 first one.
 
-If producers send again, a copy of a record may stay elsewhere when the record itself is gone. Then its conflicts are
-excused only if its loss is, too.
+If producers send again, a copy of a record may stay elsewhere when the record itself is gone. Then its conflicts
+are excused only if its loss is, too.
 
 An offset that held several values is judged step by step: its values are put into the order in which they were
 established, and each is compared with the one before it.

@@ -45,6 +45,7 @@ class Losses:
         logs: The logs of the replicas.
         faults: Rows of the whole run.
         is_without_effect: Whether nobody led by an election.
+        may_be_without_effect: Whether that may be so, where it is not known.
 
     Attributes:
         elections: The elections with what faults had destroyed before each of them.
@@ -59,12 +60,14 @@ class Losses:
         logs: ReplicaLogs,
         faults: pa.Table,
         is_without_effect: Callable[[Election], bool],
+        may_be_without_effect: Callable[[Election], bool],
     ) -> None:
         gives_up = {
             index: e.excuses for index, e in elected.items() if e.is_flagged and e.is_lawful
         }
         self._rows, self._gaps, self._logs = rows, gaps, logs
         self._is_without_effect = is_without_effect
+        self._may_be_without_effect = may_be_without_effect
         self._destroyed = Destroyed([*rows], gaps, faults, logs.node_of, gives_up)
         # Without a restart the leader itself cut its log.
         self._cuts = {(cut.at_ns, cut.broker): cut for cut in logs.self_cuts if cut.has_restarted}
@@ -105,7 +108,11 @@ class Losses:
         self.elections.append(election)
         if not self._is_without_effect(election):
             self._leader, self._reign_ends_ns = election.leader, election.until_ns
-            self._led[election.leader] = Led(earliest_ns=election.earliest_ns, at_ns=election.at_ns)
+            earliest_ns = election.earliest_ns
+            if self._may_be_without_effect(election):
+                before = self._led.get(election.leader)
+                earliest_ns = -INF_NS if before is None else before.earliest_ns
+            self._led[election.leader] = Led(earliest_ns=earliest_ns, at_ns=election.at_ns)
             if led_ns is not None and self._logs.has_all_changes:
                 self._led[election.leader] = Led(earliest_ns=led_ns, at_ns=led_ns)
 

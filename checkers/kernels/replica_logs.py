@@ -376,6 +376,13 @@ class ReplicaLogs:
         mine = np.flatnonzero(rows.is_leader & (rows.epoch == epoch))
         return int(rows.end[mine[-1]]) if len(mine) else None
 
+    def shows_leader(self, broker: int, epoch: int) -> bool:
+        """Returns whether a replica reported that it led by its election in an epoch."""
+        rows = self._rows.get(broker)
+        if rows is None:
+            return False
+        return epoch in {self._reign(each) for each in rows.epoch[rows.is_leader].tolist()}
+
     def was_down(self, broker: int, from_ns: int, until_ns: int, started_ns: I64) -> bool:
         """Returns whether a replica's process was down at a moment, and reported nothing before another one.
 

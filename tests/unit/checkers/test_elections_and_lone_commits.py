@@ -120,6 +120,19 @@ def test_a_fault_that_is_injected_during_an_election_explains_the_next_loss_too(
     )
 
 
+def test_a_replica_that_may_have_been_down_when_it_was_elected_may_have_lost_its_data_before() -> (
+    None
+):
+    power = fault(49, "power", ["b1"], healed=60)
+    assert outcome_alone(LED_TWICE, [power], 53) == UNEXCUSED
+    for shown in (Shown(), Shown(epochs=(4,), ends={4: 1})):
+        assert outcome_alone(LED_TWICE, [power], 53, shown=shown) == UNDECIDED
+    # By the last election somebody led, and a flagged one counts whether the replica was there or not.
+    assert outcome_alone(LED_TWICE[:3], [power], 53, shown=Shown()) == UNEXCUSED
+    flagged = [*LED_TWICE[:2], {**LED_TWICE[2], "flagged": True}, *LED_TWICE[3:]]
+    assert outcome_alone(flagged, [power], 53, shown=Shown()) == UNEXCUSED
+
+
 def test_it_is_undecided_if_the_isr_grew_while_a_fault_was_injected() -> None:
     """Broker 2 has the record if the power cut came after it had joined the ISR at 54."""
     grown = [*LED_TWICE[:3], state(54, 1, [1, 2], epoch=2, min_isr=1)]
@@ -152,8 +165,16 @@ def test_a_record_of_an_unknown_epoch_may_be_older_than_a_fault_that_was_over_wh
     assert outcome_alone(LED_TWICE, [power], 61, high_epoch=ANY_EPOCH) == UNDECIDED
 
 
+SECOND_EPOCH = Shown(epochs=(2,), ends={2: 3})
+
+
 def outcome_alone(
-    states: list[Row], faults: list[Row], established_ns: int, *, high_epoch: int = 2
+    states: list[Row],
+    faults: list[Row],
+    established_ns: int,
+    *,
+    high_epoch: int = 2,
+    shown: Shown = SECOND_EPOCH,
 ) -> int:
     """Returns what elections mean for the loss of a record of epoch 2, without recorded logs."""
     elections = Elections(
@@ -163,6 +184,7 @@ def outcome_alone(
         table("faults", faults),
         elr_on=False,
         unclean_election_enabled=True,
+        shown=shown,
     )
     number = np.array([2], dtype=np.int64)
     claim = Claims(
