@@ -557,6 +557,7 @@ class ClaimReader:
             self._writers[offset] = self._writers_at(offset)
         others = (each for other, each in self._writers[offset].items() if other != value)
         certain = {write for each in others if len(each) == 1 for write in each}
+        certain |= self._written_by_others(offset, value)
         left = self._candidates(known, row, low, high) - certain
         # Where nothing is left, what clients saw contradicts itself.
         return left or self._writers[offset].get(value, set())
@@ -567,7 +568,7 @@ class ClaimReader:
         known = self._known(values, np.full(len(values), offset), values)
         low, high = self._epochs(known)
         writers = {
-            value: self._candidates(known, row, low, high)
+            value: self._candidates(known, row, low, high) - self._written_by_others(offset, value)
             for row, value in enumerate(values.tolist())
         }
         certain: set[Write] = set()
@@ -580,6 +581,26 @@ class ClaimReader:
                 if len(each) > 1:
                     each -= certain
         return writers
+
+    def _written_by_others(self, offset: int, value: int) -> set[Write]:
+        """Returns the writes at an offset that the batches of other values show, if producers send appends again.
+
+        Otherwise each value has one batch there, so its own epochs say the same.
+        """
+        if not self.sent_again:
+            return set()
+        offsets, values, stamps = self._stamped
+        rows = slice(*np.searchsorted(offsets, [offset, offset + 1]))
+        shown = {*stamps[rows][values[rows] != value].tolist()}
+        writes = self._elections.logs.terms.writes_at(offset)
+        epochs = [epoch for epoch, _ in writes]
+        return {write for write in writes if write[0] in shown and epochs.count(write[0]) == 1}
+
+    @cached_property
+    def _stamped(self) -> tuple[I64, I64, I64]:
+        reads = self._reads.take(self._reads.stamp >= 0)
+        order = np.argsort(reads.offset, kind="stable")
+        return reads.offset[order], reads.value[order], reads.stamp[order]
 
     def _candidates(self, known: _Known, row: int, low: I64, high: I64) -> set[Write]:
         """Returns the writes at a record's offset in its epochs, while it was open if there are such.

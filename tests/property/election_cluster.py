@@ -113,6 +113,7 @@ class Reign:
         event: The number of its event, if it was down when it was elected, and the election lost something all
             the same.
         is_flagged: Whether the election was.
+        was_in_isr: Whether the broker was in the ISR before.
     """
 
     leader: int
@@ -121,6 +122,7 @@ class Reign:
     had: tuple[Record, ...] | None = None
     event: int | None = None
     is_flagged: bool = False
+    was_in_isr: bool = True
 
 
 class Cluster:
@@ -186,8 +188,9 @@ class Cluster:
         """Which brokers were in the ISR since each (offset, record) was established."""
         self.given_up: set[tuple[int, Record]] = set()
         """The (offset, record) that a lawful flagged election lost, and that are not back."""
-        self.is_back_for_wrong = False
-        """Whether an election brought any of them back that was not flagged."""
+        self.is_tainted = False
+        """Whether an election that was not flagged brought any of them back, or chose a replica that was not in the ISR
+        and lacked what faults had destroyed."""
         self.alone: set[tuple[int, Record]] = set()
         """The (offset, record) that were established when min ISR was 1."""
         self.hit: dict[tuple[int, Record], set[int]] = {}
@@ -254,7 +257,10 @@ class Cluster:
         self.commit_state(flagged=flagged)
         self.elected_in[b].append(self.epoch)
         excuses = flagged and lawful
-        self.reign = Reign(leader=b, epoch=self.epoch, excuses=excuses, is_flagged=flagged)
+        self.reign = Reign(
+            leader=b, epoch=self.epoch, excuses=excuses, is_flagged=flagged, was_in_isr=was_in_isr
+        )
+        self.is_tainted |= bool(destroyed) and not was_in_isr
         if is_up:
             self.hear_late(b, old, old_epoch)
         self.give_up_others(b, excuses=excuses)
@@ -298,7 +304,7 @@ class Cluster:
             if has and (excuses or pair in self.given_up):
                 brokers.clear()
                 brokers.add(b)
-                self.is_back_for_wrong |= not excuses
+                self.is_tainted |= not excuses
                 self.given_up.discard(pair)
             elif excuses:
                 self.given_up.add(pair)
@@ -637,11 +643,10 @@ class Cluster:
         assert reign.leader == b
         if reign.had is not None:
             return
+        destroyed = self.destroyed(b, flagged=reign.is_flagged)
+        self.is_tainted |= bool(destroyed) and not reign.was_in_isr
         event = Event(
-            epoch=reign.epoch,
-            excuses=reign.excuses,
-            log=tuple(r.log),
-            destroyed=self.destroyed(b, flagged=reign.is_flagged),
+            epoch=reign.epoch, excuses=reign.excuses, log=tuple(r.log), destroyed=destroyed
         )
         if reign.event is None:
             self.events.append(event)

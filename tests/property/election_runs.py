@@ -57,7 +57,7 @@ def truth_of(cluster: Cluster) -> Truth:
     final = cluster.replicas[cluster.leader].log
     wrong, excused = [], []
     # Then a rule was broken, and either verdict is right.
-    is_tainted = cluster.is_back_for_wrong
+    is_tainted = cluster.is_tainted
     cut = set()
     for (offset, record), (since, count) in cluster.established.items():
         decided = None

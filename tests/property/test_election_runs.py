@@ -116,6 +116,8 @@ def test_no_loss_is_judged_wrong_if_min_isr_is_changed(part: int) -> None:
         (replace(RESTARTS, mishaps=True), 3_002_856),
         # A log end shows what an older leader had committed, after it led on with less.
         (replace(SETTINGS, mishaps=True, copies_share=MANY_COPIES, others=True), 5_007_209),
+        # A leader failed before it reported what it wrote, and a batch shows what another one wrote there.
+        (replace(MANY, mishaps=True), 19_880),
         # A replica was elected while it was down, and no log shows that it did not lead.
         (replace(RESTARTS, mishaps=True), 10_681),
         # A replica was down when it was elected, came back, and lost records before it led.
