@@ -189,8 +189,8 @@ class Cluster:
         self.given_up: set[tuple[int, Record]] = set()
         """The (offset, record) that a lawful flagged election lost, and that are not back."""
         self.is_tainted = False
-        """Whether an election that was not flagged brought any of them back, or chose a replica that was not in the ISR
-        and lacked what faults had destroyed."""
+        """Whether an election that was not flagged brought any of them back, or chose a replica outside of the ISR
+        that lacked what faults had destroyed."""
         self.alone: set[tuple[int, Record]] = set()
         """The (offset, record) that were established when min ISR was 1."""
         self.hit: dict[tuple[int, Record], set[int]] = {}
