@@ -126,10 +126,10 @@ def _lower_high_watermark(copy: Copy) -> None:
         leader = (row["node"], row["leader_epoch"])
         before = last.get(leader)
         if before is not None and copy.is_before(before, row) and before["offset"]:
-            begin_ns = before["invoked_ns"] - copy.clock_error_ns
-            end_ns = row["completed_ns"] + copy.clock_error_ns
+            since_ns = before["invoked_ns"] - copy.clock_error_ns
+            until_ns = row["completed_ns"] + copy.clock_error_ns
             moments = restarts.get(row["node"], np.empty(0, dtype=np.int64))
-            if not ((moments >= begin_ns) & (moments <= end_ns)).any():
+            if not ((moments >= since_ns) & (moments <= until_ns)).any():
                 pairs.append((before, row))
         if row["leader_epoch"] >= 0:
             last[leader] = row

@@ -4,7 +4,7 @@ A plant changes rows of `transaction_events`. Indexes of events are made four ti
 is room for a row between any two.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -56,12 +56,11 @@ class Transactions:
             if is_reader and begin["isolation"] == "read_committed":
                 yield number
 
-    def dependent_on(self, number: int, *, in_process_order: bool) -> set[int]:
-        """Returns the transactions that received a record of a transaction, or of such another one, and itself.
+    def dependents(self, *, in_process_order: bool) -> dict[int, set[int]]:
+        """Returns which transactions received a record of each transaction.
 
         Args:
-            number: The transaction.
-            in_process_order: Whether a transaction also depends on the earlier ones of its process.
+            in_process_order: Whether the next one of its process counts, too.
         """
         writer_of = {
             row["value"]: row["transaction"] for row in self._rows if row["event"] == "send"
@@ -77,12 +76,7 @@ class Transactions:
                 if process in last_of:
                     next_of.setdefault(last_of[process], set()).add(reader)
                 last_of[process] = reader
-        found, waiting = {number}, [number]
-        while waiting:
-            new = next_of.get(waiting.pop(), set()) - found
-            found |= new
-            waiting.extend(new)
-        return found
+        return next_of
 
     def writer_of(self, row: Row) -> int:
         """Returns the transaction that sent a polled record."""
@@ -251,12 +245,23 @@ def _circle(t: Transactions) -> None:
     raise NothingToChangeError("it has no transaction that consumed and sent a record")
 
 
+def _reached_from(number: int, next_of: Mapping[int, set[int]]) -> set[int]:
+    """Returns a transaction and all that depend on it, directly or through others."""
+    found, waiting = {number}, [number]
+    while waiting:
+        new = next_of.get(waiting.pop(), set()) - found
+        found |= new
+        waiting.extend(new)
+    return found
+
+
 def _in_turn(t: Transactions, *, same_process: bool) -> tuple[int, int]:
     """Returns a transaction that sent something, and a later one of its process, or of another one.
 
     Only this order connects them: if the later one depended on the earlier one otherwise, a record that is read
     too early would be an anomaly of another name.
     """
+    next_of = t.dependents(in_process_order=not same_process)
     ended: list[tuple[int, int, int]] = []
     for number in sorted(t.committed("commit-asked", "sent")):
         begin = t.rows(number, "begin")[0]
@@ -264,9 +269,8 @@ def _in_turn(t: Transactions, *, same_process: bool) -> tuple[int, int]:
             if (process == begin["process"]) != same_process:
                 continue
             error_ns = 0 if same_process else t.clock_error_ns
-            if at_ns + error_ns < begin["at_ns"] and number not in t.dependent_on(
-                earlier, in_process_order=not same_process
-            ):
+            is_before = at_ns + error_ns < begin["at_ns"]
+            if is_before and number not in _reached_from(earlier, next_of):
                 return earlier, number
         ended.append((number, begin["process"], t.rows(number, "committed")[0]["at_ns"]))
     raise NothingToChangeError(
