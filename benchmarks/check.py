@@ -38,13 +38,14 @@ import pyarrow as pa
 from benchmarks.stored_histories import History, write_history
 from checkers.java import find_java
 from checkers.jobs.check import check_here, check_job, plan
-from checkers.jobs.stored import CLIENT_TABLES, read_partition
+from checkers.jobs.stored import read_partition
 from checkers.kernels.compose import judge_run
 from checkers.kernels.history import read_history
 from checkers.kernels.linearizability import check_history
 from checkers.spark import spark_context
 from harness.contracts.run_context import RunContext
 from harness.errors import HarnessFailure
+from harness.history.schema import OPERATION_TABLES
 from results.history_files import read_tables
 
 CONTEXT = RunContext(acked_during_faults_min=0)
@@ -198,9 +199,9 @@ def measure_kernels(run: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         repeats = _repeats(arguments, task["operations"])
         total["read_s"] += cpu_s(lambda: read_partition(task), repeats)  # noqa: B023
         tables = read_partition(task)
-        history = read_history(*(tables[name] for name in CLIENT_TABLES))
+        history = read_history(*(tables[name] for name in OPERATION_TABLES))
         total["arrays_s"] += cpu_s(
-            lambda: read_history(*(_fresh(tables)[name] for name in CLIENT_TABLES)),  # noqa: B023
+            lambda: read_history(*(_fresh(tables)[name] for name in OPERATION_TABLES)),  # noqa: B023
             repeats,
         )
         total["kernel_s"] += cpu_s(lambda: check_history(history), repeats)  # noqa: B023

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from checkers.final_reads import disagreement
 from checkers.jobs.pieces import StoredPartition
-from checkers.jobs.stored import CLIENT_TABLES, Task
+from checkers.jobs.stored import Task
 from checkers.kernels.buckets import BucketResult, all_free, judge_bucket
 from checkers.kernels.compose import PartitionJudgement, acked_during_faults
 from checkers.kernels.consumer_group import GroupFacts, group_facts, member_polls
@@ -62,6 +62,7 @@ from checkers.kernels.vacuous_facts import Extent, extent_of, joined, vacuous_fa
 from checkers.kernels.verdict_json import judgement_to_json
 from harness.contracts.run_context import REPLICA_CHECKER, RunContext
 from harness.errors import HistoryError
+from harness.history.schema import OPERATION_TABLES
 
 BUCKET_WIDTH = 1_000_000
 """Offsets per bucket: some tens of megabytes of arrays."""
@@ -361,7 +362,7 @@ def _cut(
             return [(_REPORTS, _Sent(index=index, trouble="operations are not in order"))]
         pieces.check(tables, index, slices)
         changed = pieces.changed(tables)
-        operations, records, ends = (tables[name] for name in CLIENT_TABLES)
+        operations, records, ends = (tables[name] for name in OPERATION_TABLES)
         history = read_history(operations, records, ends, changed=changed)
         limit_ns = pieces.context.recovery_max_ms * MS
         is_limited = since is not None and limit_ns > 0
@@ -445,7 +446,7 @@ def _keep(
     """Reads one slice again and keeps what matters."""
     _, first, stop = bounds
     tables = pieces.read(first, stop)
-    history = read_history(*(tables[name] for name in CLIENT_TABLES))
+    history = read_history(*(tables[name] for name in OPERATION_TABLES))
     return [(0, keep(tables, history, plan.value, rules))]
 
 

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from checkers.final_reads import NOT_KNOWN, OPERATION_COLUMNS, RECORD_COLUMNS, log_ends, settled
 from checkers.jobs.stored import (
-    CLIENT_TABLES,
     Task,
     context_of,
     file_of,
@@ -40,7 +39,7 @@ from harness.contracts.run_context import RunContext
 from harness.errors import HistoryError
 from harness.history.filesystems import parquet_file
 from harness.history.parquet import TableFile, check_file
-from harness.history.schema import COORDINATOR_STATES, TABLES
+from harness.history.schema import COORDINATOR_STATES, OPERATION_TABLES, TABLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +210,7 @@ def read_slice(task: Task, first: int, stop: int) -> dict[str, pa.Table]:
         OSError: A file cannot be read.
         pyarrow.ArrowException: It is damaged.
     """
-    tables = {name: TABLES[name].empty_table() for name in CLIENT_TABLES}
+    tables = {name: TABLES[name].empty_table() for name in OPERATION_TABLES}
     for file in _client_files(task):
         columns = wanted_columns(file.table)
         with parquet_file(file.path, page_checksum_verification=True) as parquet:
@@ -360,7 +359,7 @@ def leaders_hold(task: Task, broker_states: pa.Table, clock_error_ns: int = 0) -
 
 def _client_files(task: Task) -> list[TableFile]:
     files = [file_of(data) for data in task["files"]]
-    return [file for file in files if file.table in CLIENT_TABLES]
+    return [file for file in files if file.table in OPERATION_TABLES]
 
 
 def _op_ranges(parquet: Any) -> list[tuple[int, int]]:

@@ -14,7 +14,6 @@ import pyarrow as pa
 from checkers.jobs.op_indices import check_unique
 from checkers.kernels.compose import (
     JUDGED_TABLES,
-    TOUCHED_IN,
     partition_checkers,
     untouched_partitions,
     whole_run_checkers,
@@ -35,14 +34,12 @@ from harness.history.parquet import (
     table_files,
 )
 from harness.history.schema import (
+    CLIENT_TABLES,
     COORDINATOR_STATES,
     OFFSETS_TOPIC,
     PARTITIONED_TABLES,
     TABLES,
 )
-
-CLIENT_TABLES = ("operations", "records_read", "end_offsets_seen")
-"""What clients did and received in a partition; every row belongs to an operation."""
 
 UNUSED_COLUMNS: dict[str, frozenset[str]] = {
     "operations": frozenset({"topic", "partition", "node"}),
@@ -166,7 +163,7 @@ def untouched_in(directory: Path) -> tuple[str, ...]:
         return ()
     files = [file for file in table_files(directory) if file.rows]
     existing = {(file.topic, file.partition) for file in files if file.table == "partition_states"}
-    touched = {(file.topic, file.partition) for file in files if file.table in TOUCHED_IN}
+    touched = {(file.topic, file.partition) for file in files if file.table in CLIENT_TABLES}
     return untouched_partitions(existing, touched)
 
 

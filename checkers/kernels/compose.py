@@ -32,7 +32,6 @@ from checkers.kernels.vacuous_facts import (
     vacuous_facts,
 )
 from checkers.kernels.validation import (
-    CLIENT_TABLES,
     NameOf,
     check_columns,
     check_places,
@@ -54,15 +53,14 @@ from harness.history.op import TransactionEvent
 from harness.history.parquet import by_place, places_of
 from harness.history.schema import (
     CLEANED_RECORDS,
+    CLIENT_TABLES,
     COORDINATOR_STATES,
     OFFSETS_TOPIC,
     PARTITIONED_TABLES,
     TABLES,
 )
 
-TOUCHED_IN = CLIENT_TABLES
-"""A client touched a topic-partition if one of these tables has rows of it."""
-JUDGED_TABLES = (*TOUCHED_IN, "replica_batches")
+JUDGED_TABLES = (*CLIENT_TABLES, "replica_batches")
 """A topic-partition is judged if a client touched it, or if the logs of its replicas were recorded: clients of
 transactions record nothing in partitions."""
 
@@ -119,7 +117,7 @@ def judge_partition(
     if extent is not None:
         derive_once(known, EXTENT, lambda: extent)
     checkers = partition_checkers(context)
-    if not left_out and not any(known[name].num_rows for name in TOUCHED_IN):
+    if not left_out and not any(known[name].num_rows for name in CLIENT_TABLES):
         # No client says anything about it: only what its replicas hold is compared.
         checkers = tuple(checker for checker in checkers if checker.name == REPLICA_CHECKER)
         return _judge(topic, partition, checkers, known, context)
@@ -267,7 +265,11 @@ def judge_run(tables: Mapping[str, pa.Table], context: RunContext) -> Verdict:
         context,
         untouched=untouched_partitions(
             places_of(full["partition_states"]),
-            [place for place, rows in partitions.items() if not rows.keys().isdisjoint(TOUCHED_IN)],
+            [
+                place
+                for place, rows in partitions.items()
+                if not rows.keys().isdisjoint(CLIENT_TABLES)
+            ],
         ),
     )
 

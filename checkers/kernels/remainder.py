@@ -28,8 +28,7 @@ from checkers.kernels.sequences import process_codes
 from checkers.kernels.suspects import Plan, Rules, earliest_above, is_in, latest_below
 from checkers.kernels.vacuous_facts import Extent
 from harness.contracts.run_context import RunContext
-
-CLIENT_TABLES = ("operations", "records_read", "end_offsets_seen")
+from harness.history.schema import OPERATION_TABLES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,11 +229,11 @@ def judge_remainder(
         context: What the run declares about itself.
     """
     tables = {
-        name: pa.concat_tables([each.tables[name] for each in kept]) for name in CLIENT_TABLES
+        name: pa.concat_tables([each.tables[name] for each in kept]) for name in OPERATION_TABLES
     }
     tables = {name: table.sort_by(_ORDER[name]) for name, table in tables.items()}
     left_out = _with_polls(plan.left_out, kept)
-    history = read_history(*(tables[name] for name in CLIENT_TABLES))
+    history = read_history(*(tables[name] for name in OPERATION_TABLES))
     derived = {}
     if totals.measures is not None:
         moments, start = totals.measures.moments, context.log_start_offset

@@ -432,8 +432,8 @@ class ReplicaLogs:
             return first
         if rows.is_leader[first] and self._reign(int(rows.epoch[first])) == election.epoch:
             return first
-        is_back = np.flatnonzero(~rows.is_down[count:])
-        return count + int(is_back[0]) + 1 if len(is_back) else count
+        back = _back_at(rows, count)
+        return back + 1 if back < len(rows.at_ns) else count
 
     def led_after_restart_ns(self, broker: int, at_ns: int, epoch: int) -> int | None:
         """Returns when a replica began to lead whose process was down when it was elected; None if it was not.
@@ -447,7 +447,7 @@ class ReplicaLogs:
         for row in (count + np.flatnonzero(rows.is_leader[count:])).tolist():
             if self._reign(int(rows.epoch[row])) == epoch:
                 if self.has_all_changes and _ended_in(rows, count, row) is not None:
-                    row = count + int(np.argmax(~rows.is_down[count:]))
+                    row = _back_at(rows, count)
                 return int(rows.at_ns[row])
         return None
 
@@ -529,7 +529,12 @@ def _ended_in(rows: LogRows, first: int, stop: int) -> int | None:
         stop: The first row that does not count.
     """
     if rows.is_down[first - 1]:
-        back = np.flatnonzero(~rows.is_down[first:stop])
-        first = first + int(back[0]) if len(back) else stop
+        first = _back_at(rows, first)
     ended = np.flatnonzero(rows.is_down[first:stop])
     return first + int(ended[0]) if len(ended) else None
+
+
+def _back_at(rows: LogRows, first: int) -> int:
+    """Returns the first row from one on in which a process is not down, or how many rows there are."""
+    back = np.flatnonzero(~rows.is_down[first:])
+    return first + int(back[0]) if len(back) else len(rows.at_ns)

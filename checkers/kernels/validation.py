@@ -51,19 +51,11 @@ from checkers.kernels.words import (
 )
 from harness.contracts.run_context import RunContext
 from harness.errors import HistoryError
-from harness.history.schema import PARTITIONED_TABLES, TABLES
+from harness.history.schema import CLIENT_TABLES, PARTITIONED_TABLES, TABLES
 
 NameOf = Callable[[str], str]
 """Returns what a table is called in a message: the file that holds it."""
 
-CLIENT_TABLES = (
-    "operations",
-    "records_read",
-    "end_offsets_seen",
-    "group_events",
-    "offset_queries",
-)
-"""The partitioned tables that clients of a run record."""
 STATUSES = ("ok", "corrupt", "foreign")
 ROLES = ("leader", "follower", "offline")
 CAUSES = ("load", "append", "replicate", "observed", "truncate", "high-watermark", "role", "down")

@@ -588,6 +588,12 @@ CLEANED_RECORDS = "cleaned_records"
 """The rows that `checkers.compaction` added to `records_read`: no poll returned them. Not stored under this name:
 a checker of single partitions that names it gets them, and none if the topic is not compacted."""
 
+OPERATION_TABLES = ("operations", "records_read", "end_offsets_seen")
+"""What clients did and received in a partition; every row belongs to an operation."""
+
+CLIENT_TABLES = (*OPERATION_TABLES, "group_events", "offset_queries")
+"""The partitioned tables that clients of a run record."""
+
 PARTITIONED_TABLES = (
     "operations",
     "records_read",

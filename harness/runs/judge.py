@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 
 from checkers.final_reads import judge_with_final_reads
-from checkers.kernels.compose import TOUCHED_IN
 from checkers.registry import find_checkers
 from harness.contracts.run_context import RunContext, context_from_facts
 from harness.contracts.verdict import Verdict
 from harness.errors import HarnessFailure, HistoryError, UsageError
+from harness.history.schema import CLIENT_TABLES
 from harness.runs import experiment_file as experiments
 from harness.runs.experiment import Experiment
 from harness.runs.promises import promised_context, promises_of, without_end
@@ -217,7 +217,7 @@ def _require_all(directory: Path, context: RunContext, experiment: Experiment) -
             " restore the files as the run wrote them"
         )
     # The final phase reads every partition, unless the workload records no operations of partitions.
-    touched = {file.topic for file in files if file.table in TOUCHED_IN and file.rows}
+    touched = {file.topic for file in files if file.table in CLIENT_TABLES and file.rows}
     ignored = [topic for topic, _ in experiment.topic.topic_partitions() if topic not in touched]
     if touched and ignored:
         raise HistoryError(

@@ -18,9 +18,8 @@ from checkers.kernels.history import I64, Bools, lookup
 from checkers.kernels.payloads import contradicting
 from checkers.kernels.replicas import LeaderStates, registrations
 from harness.contracts.run_context import RunContext
-from harness.history.schema import TABLES
+from harness.history.schema import OPERATION_TABLES, TABLES
 
-CLIENT_TABLES = ("operations", "records_read", "end_offsets_seen")
 WIDTHS = (1, 2, 3, 5, 17, 1000)
 
 
@@ -40,7 +39,7 @@ class PartitionInMemory:
 
     def read(self, first: int, stop: int) -> dict[str, pa.Table]:
         rows = {}
-        for name in CLIENT_TABLES:
+        for name in OPERATION_TABLES:
             op = self.tables[name].column("op_index")
             inside = pc.and_(pc.greater_equal(op, first), pc.less(op, stop))
             rows[name] = self.tables[name].filter(inside)

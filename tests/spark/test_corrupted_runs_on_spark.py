@@ -14,9 +14,9 @@ import pytest
 
 from checkers.jobs.check import check_job, outcomes_of_runs, plan
 from checkers.jobs.in_process import InProcess
-from checkers.jobs.stored import CLIENT_TABLES
 from harness.errors import HarnessError
 from harness.history.parquet import table_files
+from harness.history.schema import OPERATION_TABLES
 from harness.runs.check import check_locally
 from harness.runs.judge import stored_context
 from tests.property.stored_corruption import (
@@ -58,7 +58,7 @@ def on_spark(spark: Any, run: Path, **more: int) -> dict[str, Any]:
 def cut_small(run: Path) -> None:
     """Rewrites the tables of clients in small row groups, so that there are several slices."""
     for file in table_files(run):
-        if file.table in CLIENT_TABLES:
+        if file.table in OPERATION_TABLES:
             pq.write_table(pq.read_table(file.path), file.path, row_group_size=60)
 
 
