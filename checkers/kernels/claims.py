@@ -536,11 +536,13 @@ class ClaimReader:
         """Returns between which epochs records were written: by their stamps, else by the recorded logs."""
         claims, logs = known.claims, self._elections.logs
         # Of several leaders that wrote there meanwhile, it was the one that responded to the append.
-        hint = known.hint
+        hint, named = known.hint, known.hint
         if self.sent_again:
             # It also responds to a copy if a leader before it wrote the record.
             hint = np.where(logs.terms.may_have_had(hint, claims.offset), -1, hint)
         low, high = logs.terms.writers(claims.offset, claims.from_ns, known.written_ns, hint)
+        # No leader after it did.
+        high = np.where((low <= named) & (named < high), named, high)
         # A leader that shows the record has it in its log.
         shown = logs.terms.written_in_terms(claims.epoch, claims.offset)
         low, high = np.where(shown >= 0, shown, low), np.where(shown >= 0, shown, high)

@@ -109,7 +109,12 @@ class Destroyed:
         return self._alone(self._rows[election]["leader"], election, led, early_ns, late_ns)
 
     def within(
-        self, index: int, leader: int, led: Mapping[int, Led], led_ns: int
+        self,
+        index: int,
+        leader: int,
+        led: Mapping[int, Led],
+        led_ns: int,
+        late_ns: int | None = None,
     ) -> tuple[Alone, ...]:
         """Returns the same before a leader led on that was not elected again.
 
@@ -118,10 +123,12 @@ class Destroyed:
             leader: The leader.
             led: As above, this leader's own election included.
             led_ns: When it led on.
+            late_ns: When it did at the latest, if that is not known.
         """
+        late_ns = led_ns if late_ns is None else late_ns
         if self._is_missing_before[index + 1]:
             return self.perhaps(leader, led_ns)
-        return self._alone(leader, index + 1, led, led_ns, led_ns)
+        return self._alone(leader, index + 1, led, led_ns, late_ns)
 
     def perhaps(self, broker: int, by_ns: int) -> tuple[Alone, ...]:
         """Returns what faults may have destroyed before a broker led on, if it is not known who had to have it."""

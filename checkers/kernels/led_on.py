@@ -139,8 +139,12 @@ class Losses:
         """Yields what the leader of a state may have lost by restarts after faults that hit it meanwhile."""
         row, leader = self._rows[index], self._leader
         for hit in _during(self._hits(leader), earliest_ns(row), until_ns):
-            alone = self._destroyed.within(index, leader, self._led, hit.began_ns)
-            possible = _cut_by(hit, leader, row["leader_epoch"], alone)
+            # It may come back, and be down again, before it leads on.
+            epoch = row["leader_epoch"]
+            late_ns = min(self._reign_ends_ns, self._logs.led_by_ns(leader, hit.over_ns, epoch))
+            late_ns = max(late_ns, hit.began_ns)
+            alone = self._destroyed.within(index, leader, self._led, hit.began_ns, late_ns)
+            possible = _cut_by(hit, leader, epoch, alone)
             yield replace(possible, at_ns=min(possible.at_ns, self._reign_ends_ns))
 
     def _possible_cuts_in_gaps(self) -> Iterator[Election]:

@@ -96,6 +96,7 @@ class LogRows:
 
     Shape:
         order: its place among the rows of all replicas.
+        has_started: whether a process read its log when it started.
         stopped_ns: if the log was not readable before the row, since when; otherwise the time of the row.
 
     Attributes:
@@ -111,6 +112,7 @@ class LogRows:
     kind: I64
     is_leader: Bools
     is_down: Bools
+    has_started: Bools
     is_whole: bool
 
     def grew_from(self, row: int) -> int:

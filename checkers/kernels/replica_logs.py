@@ -145,6 +145,7 @@ class ReplicaLogs:
             for name in ("at_ns", "log_end_offset", "leader_epoch", "high_watermark")
         }
         is_cut = is_word(cause, "truncate")[order]
+        has_started = is_word(cause, "load")[order]
         is_empty = columns["log_end_offset"] == 0
         joined = {} if replicas is None else replicas
         self.node_of: dict[int, str] = {}
@@ -167,6 +168,7 @@ class ReplicaLogs:
                 kind=kind[rows],
                 is_leader=is_leader[rows],
                 is_down=is_down[rows],
+                has_started=has_started[rows],
                 is_whole=bool(is_whole),
             )
         self.has_all_changes = (
@@ -451,6 +453,20 @@ class ReplicaLogs:
                 return int(rows.at_ns[row])
         return None
 
+    def led_by_ns(self, broker: int, since_ns: int, epoch: int) -> int:
+        """Returns when a replica first reported, after a moment, that it led by its election in an epoch.
+
+        Infinity if it never did.
+        """
+        rows = self._rows.get(broker)
+        if rows is None:
+            return INF_NS
+        first = rows.until(since_ns)
+        for row in (first + np.flatnonzero(rows.is_leader[first:])).tolist():
+            if self._reign(int(rows.epoch[row])) == self._reign(epoch):
+                return int(rows.at_ns[row])
+        return INF_NS
+
     def _reign(self, epoch: int) -> int:
         """Returns the leader epoch in which the leader of an epoch was elected."""
         return self._elected_in.get(epoch, epoch)
@@ -528,9 +544,12 @@ def _ended_in(rows: LogRows, first: int, stop: int) -> int | None:
         first: The first row since its election. If its process was down then, it counts since it was back.
         stop: The first row that does not count.
     """
+    is_over = rows.is_down.copy()
     if rows.is_down[first - 1]:
-        first = _back_at(rows, first)
-    ended = np.flatnonzero(rows.is_down[first:stop])
+        # That another one started later shows it as well. The first one that started may have been down before.
+        first = _back_at(rows, first) + 1
+        is_over |= rows.has_started
+    ended = np.flatnonzero(is_over[first:stop])
     return first + int(ended[0]) if len(ended) else None
 
 

@@ -122,6 +122,12 @@ def test_no_loss_is_judged_wrong_if_min_isr_is_changed(part: int) -> None:
         (replace(RESTARTS, mishaps=True), 10_681),
         # A replica was down when it was elected, came back, and lost records before it led.
         (replace(RESTARTS, mishaps=True), 5_003_563),
+        # A process started again without a row that shows the end of the one before.
+        (replace(SETTINGS, mishaps=True, copies_share=MANY_COPIES, others=True), 23_416),
+        # A leader that came back is down again before it leads on, and no log shows that.
+        (replace(RESTARTS, mishaps=True), 28_417),
+        # The leader that responds to a copy has no record that a later leader wrote.
+        (replace(MANY, mishaps=True), 26_229),
         # What a leader shows that had two records at one offset is established.
         (replace(SETTINGS, mishaps=True, copies_share=MANY_COPIES, others=True), 2_919),
     ],

@@ -48,6 +48,7 @@ def rows_of(
         kind=np.array(columns[2], dtype=np.int64),
         is_leader=np.array(columns[3], dtype=np.bool_),
         is_down=np.array(columns[4], dtype=np.bool_),
+        has_started=np.zeros(len(rows), dtype=np.bool_),
         is_whole=True,
     )
 
