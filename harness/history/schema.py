@@ -595,9 +595,7 @@ CLIENT_TABLES = (*OPERATION_TABLES, "group_events", "offset_queries")
 """The partitioned tables that clients of a run record."""
 
 PARTITIONED_TABLES = (
-    "operations",
-    "records_read",
-    "end_offsets_seen",
+    *OPERATION_TABLES,
     "partition_states",
     "replica_states",
     "group_events",

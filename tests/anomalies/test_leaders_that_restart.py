@@ -399,6 +399,7 @@ def test_a_replica_that_ends_before_it_hears_of_its_election_may_lead_without_wh
         ([1], [power(19, "b2")], FORBIDDEN),
         ([1, 2], [power(19)], FORBIDDEN),
         # Broker 1 may be down again before it leads on.
+        ([1, 2], [power(19), power(20, "b2")], UNDECIDED),
         ([1, 2], [power(19), power(40, "b2")], UNDECIDED),
         ([1, 2], [power(18, "b2"), power(19)], EXCUSED),
     ],
